@@ -226,7 +226,9 @@ def fetch(
 ) -> None:
     """Copy outputs of the job to this machine: each PATH, or those that the job file names, or all if it names none.
 
-    While a job runs on another host, its outputs are those of the last checkpoint. Exit code 8 if some do not exist.
+    While a job runs on another host, its outputs are those of the last checkpoint. Exit code 8 if some do not exist. If
+    the folder of the job's name holds the outputs of another job of that name, nothing is copied: choose one with
+    `--to`.
     """
     with session(ctx, output) as (client, out), out.progress() as tick:
 

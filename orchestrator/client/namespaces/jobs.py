@@ -113,9 +113,9 @@ class Jobs:
         paths: Sequence[str] = (),
         progress: Callable[[str, int, int], None] = lambda _path, _done, _total: None,
     ) -> Fetched:
-        """Copy the job's outputs below `to` (default: ./<job name>): `paths`, or what the job file names. What the job
-        has not made of these is in `missing`. `progress` is called with a file, and the bytes done and in total. Raises
-        NotFoundError, UsageError, StoreError, PartialFailure."""
+        """Copy the job's outputs below `to` (default: ./<job name>, unless it holds those of another job of that name):
+        `paths`, or what the job file names. What the job has not made of these is in `missing`. `progress` is called
+        with a file, and the bytes done and in total. Raises NotFoundError, UsageError, StoreError, PartialFailure."""
         folder = None if to is None else path_of(to)
         return fetch.fetch(self._session.installation, job, folder, paths, progress)
 

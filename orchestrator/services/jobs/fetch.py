@@ -15,6 +15,7 @@ from pathlib import Path
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError, echoed
 from orchestrator.installation import Installation
+from orchestrator.model import Job
 from orchestrator.nodes.outputs import Stored, copy_out, files_below, in_one_folder, set_aside, stored_outputs
 from orchestrator.services.jobs.run_files import check_not_pruned, job_store, readable
 from orchestrator.services.views import Fetched, FetchedFile
@@ -31,6 +32,8 @@ _OF_A_NAME = {
     errno.EILSEQ,
     errno.ENOTEMPTY,
 }
+MARKER = ".tradewind-job"
+"""In a folder named after a job: the id of the job whose outputs it holds, as several jobs may have that name."""
 OTHER_FOLDER = "choose another folder with --to"
 TRIES = 3  # of a file that its job changes meanwhile
 Progress = Callable[[str, int, int], None]
@@ -63,8 +66,9 @@ def fetch(
 
     A file appears when it is complete. Links that lead out of the output folder are skipped; nothing is written outside
     `to`. `progress` is called with the file, and the bytes done and in total. Raises NotFoundError, UsageError for
-    paths that lead out and a `to` that cannot be a folder, StoreError, and PartialFailure if files cannot be written;
-    the others are, unless the whole folder cannot be written to.
+    paths that lead out, for a `to` that cannot be a folder, and if ./<job name> holds the outputs of another job;
+    StoreError, and PartialFailure if files cannot be written; the others are, unless the whole folder cannot be
+    written to.
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
@@ -86,7 +90,7 @@ def fetch(
     }
     folder = Path(job.name) if to is None else to
     if chosen:
-        _prepare(folder)
+        _prepare(folder, job, overwrite=to is not None)
     total, done = sum(each.size_bytes for each in chosen.values()), 0
     files, failures = list[FetchedFile](), list[_OneFailed]()
     for path, output in chosen.items():
@@ -111,13 +115,27 @@ def fetch(
     return Fetched(job.id, str(folder), tuple(files), missing, left)
 
 
-def _prepare(folder: Path) -> None:
-    """Make the folder. Raises UsageError."""
+def _prepare(folder: Path, job: Job, *, overwrite: bool) -> None:
+    """Make the folder; one that is named after the job is marked as its own. Raises UsageError, PartialFailure."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         wrong = "is a file, not a folder" if os.path.isfile(folder) else f"cannot be made: {error.strerror or error}"
         raise UsageError(f"{folder} {wrong}", hint=OTHER_FOLDER) from error
+    if folder != Path(job.name):
+        return
+    marker = folder / MARKER
+    try:
+        owner = marker.read_text(encoding="utf-8", errors="replace").strip() if marker.exists() else ""
+        if owner not in ("", job.id) and not overwrite:
+            raise UsageError(
+                f"{folder} holds the outputs of another job of this name, {owner:.60}",
+                hint=f"{OTHER_FOLDER}, such as --to {job.id}; to write over those files: --to {folder}",
+            )
+        if owner != job.id:
+            marker.write_text(f"{job.id}\n", encoding="utf-8")
+    except OSError as error:
+        raise PartialFailure(f"{marker} cannot be written: {error.strerror or error}", hint=OTHER_FOLDER) from error
 
 
 def _inside(path: str) -> str:

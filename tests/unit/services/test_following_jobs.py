@@ -397,6 +397,26 @@ def test_fetch_into_a_place_that_cannot_be_a_folder_is_refused(
     assert (tmp_path / "file").read_text() == "in the way"
 
 
+def test_outputs_of_two_jobs_of_one_name_are_not_mixed(
+    installation: Installation, past: Past, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    second = submit_job(installation, "gpt")
+    other = installation.output_dir(second.id) / "weights" / "final.pt"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"second")
+    for _ in range(2):  # again, while it runs
+        assert fetch.fetch(installation, past.gpt).folder == "gpt"
+    with pytest.raises(UsageError, match=f"of another job of this name, {past.gpt}") as refused:
+        fetch.fetch(installation, second.id)
+    assert (tmp_path / "gpt" / "weights" / "final.pt").read_bytes() == b"weights"
+    assert f"--to {second.id};" in refused.value.hint
+    fetch.fetch(installation, second.id, Path(second.id))
+    fetch.fetch(installation, second.id, Path("gpt"))  # which the user has named
+    with pytest.raises(UsageError, match=second.id):
+        fetch.fetch(installation, past.gpt)
+
+
 def test_orders_are_written_for_the_control_plane(installation: Installation, past: Past) -> None:
     for accepted in (
         commands.pause(installation, "conv", caller=ME),
