@@ -1,6 +1,6 @@
 """Model: the product's nouns as frozen dataclasses. Pure: no I/O, no clock, no random source."""
 
-from orchestrator.model.event import Entry, EntryKind, Event
+from orchestrator.model.event import EVENT_KINDS, Entry, EntryKind, Event
 from orchestrator.model.forecast import START_UNKNOWN, JobForecast
 from orchestrator.model.group import GROUP_POLICIES, Group, GroupJob, GroupPolicy, GroupSpec
 from orchestrator.model.ids import derived_id, is_id, new_id
@@ -57,6 +57,7 @@ from orchestrator.model.run import (
 __all__ = [
     "CHEAPEST",
     "DEFAULT_PRECISION",
+    "EVENT_KINDS",
     "FASTEST",
     "GROUP_POLICIES",
     "LEAST_RATE",

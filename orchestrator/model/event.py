@@ -4,11 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
+from orchestrator.model.run import RunEnd, Step
 from providers.billing.charges import ChargeKind
 
 EntryKind = Literal["compute", ChargeKind, "correction"]
+
+EVENT_KINDS: frozenset[str] = frozenset(
+    {
+        *(f"job.{name}" for name in ("submitted", "waits", "missing_secrets", "at_risk", "budget", "quarantined")),
+        *(f"job.{name}" for name in ("released", "pausing", "paused", "gave_way", "resumed")),
+        *(f"job.{name}" for name in ("cancelling", "cancelled", "finished", "failed")),
+        *(f"run.{end}" for end in get_args(RunEnd)),
+        *(f"run.{name}" for name in ("suspected", "malformed", "mended", "stalled", "loss_not_finite")),
+        *(f"migration.{step.value}" for step in Step),
+        *("migration.asked", "migration.blocked"),
+        *("standby.decided", "standby.waits", "standby.promoted"),
+        *("placement.wasted", "move.wasted", "standby.wasted"),
+        *(f"instance.{name}" for name in ("notice", "adopted", "returned", "unknown")),
+        *("plan.decided", "site.unavailable", "egress.estimated", "command.refused", "engine.fault"),
+        *("price.accepted", "ledger.corrected", "store.pruned"),
+    }
+)
+"""All that are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +36,7 @@ class Event:
 
     id: str
     at_ms: int
-    kind: str  # dotted: job.submitted, run.training, migration.step, plan.decided, instance.notice, ...
+    kind: str  # of EVENT_KINDS
     message: str
     actor: str  # "user:NAME", "control-plane", "provider:local"
     job_id: str | None = None

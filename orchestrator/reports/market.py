@@ -128,6 +128,8 @@ def market(
     until: str | None = None,
 ) -> MarketView:
     """The market of a kind of GPU (None: the one with the most offers). Raises UsageError, NotFoundError."""
+    if unit not in UNITS:
+        raise UsageError(f"{unit!r:.40} is not a unit of prices", hint=f"one of {', '.join(UNITS)}")
     now = installation.clock.now_ms()
     start, end = instant_of(since, now), now if until is None else min(now, instant_of(until, now))
     if end <= start:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from orchestrator.ledger import Comparison, baseline_nano_usd
-from orchestrator.model import TERMINAL, Job, Migration, Run, Step
+from orchestrator.model import EVENT_KINDS, TERMINAL, Job, Migration, Run, Step
 from providers.billing.charges import egress_nano_usd, egress_rate, rate_card, requests_nano_usd, storage_nano_usd
 from providers.fake import Bill
 from providers.offer import location_of
@@ -56,6 +56,7 @@ def findings(
         compared = tx.comparisons()
         quarantined = {each.job_id for each in tx.quarantined()}
         moves = tx.migrations(open=False)
+        kinds = {event.kind for event in tx.events()}
         unfinished = [*tx.migrations(open=True), *tx.open_commands(), *tx.unsettled_runs()]
     bills = home.cloud.bills()
     book = home.site.book()
@@ -66,6 +67,7 @@ def findings(
         *(line for job in jobs if promises.checkpoints for line in _checkpoints(home, bills, job, runs, moves)),
         *_compared(compared, [job for job in jobs if job.id not in quarantined], paid),
         *(f"unfinished: {each}" for each in unfinished),
+        *(f"unknown kind of event: {kind}" for kind in kinds - EVENT_KINDS),
         *(line for job in jobs for line in _state(home, job, book, paused)),
         *(line for job in jobs for line in _generations(home, job, [run for run in runs if run.job_id == job.id])),
         *_lost_work(home, runs, book, culprits or ()),

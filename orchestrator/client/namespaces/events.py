@@ -26,8 +26,8 @@ class Events:
         cursor: str | None = None,
     ) -> EventList:
         """The newest events of a job (None: of everything), within the page oldest first; only of these `kinds`, such
-        as `job.submitted`. The next page has the events before them. Raises UsageError for a limit or cursor that is
-        not valid."""
+        as `job.submitted`. The next page has the events before them. Raises UsageError for a kind, limit or cursor
+        that is not valid."""
         return events.events(self._session.installation, job, kinds=kinds, limit=limit, cursor=cursor)
 
     def follow(self, job: str | None = None, *, limit: int = 100) -> Iterator[EventList]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Event
+from orchestrator.model import EVENT_KINDS, TERMINAL, Event
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.services.views import EventList
 from orchestrator.store import Tx
@@ -33,8 +34,10 @@ def events(
     cursor: str | None = None,
 ) -> EventList:
     """The newest `limit` events of a job (None: of all jobs and machines), oldest first; with a cursor, the page before
-    the one that returned it. Raises NotFoundError, and UsageError for an invalid limit or cursor."""
+    the one that returned it. Raises NotFoundError, and UsageError for an unknown kind, an invalid limit or cursor."""
     most = checked_limit(limit)
+    for unknown in sorted(set(kinds or ()) - EVENT_KINDS):
+        raise UsageError(f"{unknown!r:.40} is not a kind of event", hint=f"one of {', '.join(sorted(EVENT_KINDS))}")
     with installation.store.read() as tx:
         job_id = tx.find_job(ref).id if ref is not None else None
         filters = {"job": job_id, "kinds": None if kinds is None else sorted(kinds)}

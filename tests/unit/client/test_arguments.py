@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -71,6 +72,22 @@ def test_a_simple_value_of_another_type_is_a_usage_error(
     client.jobs.submit(work)
     with pytest.raises(UsageError):
         call(client, lambda value: value)
+
+
+def test_a_value_that_is_none_of_the_valid_ones_is_refused_with_their_names(client: Client) -> None:
+    choices = {
+        (name, parameter): get_args(kind)
+        for name, method in _methods(client)
+        for parameter, kind in get_type_hints(inspect.unwrap(method), localns={"Work": object}).items()
+        if get_origin(kind) is Literal
+    }
+    choices["events.list", "kinds"] = ("job.submitted", "run.preempted", "migration.cutover", "run.stalled")
+    methods = dict(_methods(client))
+    assert ("reports.market", "unit") in choices
+    for (name, parameter), valid in choices.items():
+        with pytest.raises(UsageError, match="'zzz' is not a") as refused:
+            methods[name](**{parameter: "zzz"})
+        assert set(valid) <= set(re.findall(r"[\w.]+", refused.value.hint)), name
 
 
 def test_one_value_stands_for_itself_where_several_may_be_given(
