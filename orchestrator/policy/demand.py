@@ -28,6 +28,10 @@ class RentLimits:
         """Whether a job may have that many machines at this price of all together."""
         return machines <= self.machines and nano_usd_per_hour <= self.nano_usd_per_hour
 
+    def passed_by(self, machines: int) -> str:
+        """The setting that an offer passes which is not allowed for that many machines."""
+        return self.machines_by if machines > self.machines else self.rate_by
+
 
 NO_RENT_LIMITS = RentLimits()
 
