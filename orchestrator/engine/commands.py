@@ -139,8 +139,9 @@ def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str | None:
 
 
 def _cancel(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
-    tx.set_job_state(job.id, "cancelling")
-    ctx.event(tx, "job.cancelling", "cancelling", job, actor=actor)
+    if job.state != "cancelling":  # else it was asked for before
+        tx.set_job_state(job.id, "cancelling")
+        ctx.event(tx, "job.cancelling", "cancelling", job, actor=actor)
     return "cancelling"
 
 

@@ -241,6 +241,17 @@ def test_a_cancelled_job_is_only_that_whatever_becomes_of_its_machine(home: Simu
     check_truth(home)
 
 
+def test_a_job_that_is_cancelled_again_is_cancelled_once(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=200)
+    home.until_step(job, 3)
+    orders = [home.ask("cancel", job) for _ in range(2)]
+    home.until_state(job, "cancelled")
+    assert [home.answer(order) for order in orders] == ["cancelling"] * 2
+    assert len(home.events(job, "job.cancelling")) == 1
+    home.settle()
+    check_truth(home)
+
+
 def test_while_a_job_waits_for_a_limit_nobody_forecasts_its_end(install: Install) -> None:
     home = install(overrides={"limits.max_instances": 1})
     for number in range(2):
