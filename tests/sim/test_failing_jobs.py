@@ -61,7 +61,7 @@ def test_a_trainer_that_dies_by_itself_uses_up_the_retries_and_blames_no_offer(h
     assert signs(home) == []
     reported = home.events(job, "job.failed")[0].message
     assert reported.startswith("failed after 2 attempts; $0.0")
-    assert reported.endswith(" spent: the trainer was killed by signal 9 (out of memory?)")
+    assert reported.endswith(" spent so far: the trainer was killed by signal 9 (out of memory?)")
     check_truth(home)
 
 

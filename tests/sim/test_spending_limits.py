@@ -36,7 +36,7 @@ def test_a_budget_pauses_the_job_with_a_checkpoint_before_it_is_passed(home: Sim
     assert 0.8 * BUDGET < paid(home) <= BUDGET
     assert home.job(job).state == "paused"
     (asked,), (reported,) = home.events(job, "job.pausing"), home.events(job, "job.paused")
-    assert "$0.12 budget is spent" in asked.message
+    assert "$0.12 budget is spent so far" in asked.message
     assert "with a checkpoint: $0." in reported.message
     assert home.runs(job)[-1].end == "paused"
 

@@ -147,8 +147,8 @@ def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | Non
 
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:
-    """How a message about the budget begins."""
-    return f"{about_usd(spent_nano_usd)} of its {format_usd(budget_nano_usd)} budget is spent"
+    """How a message about the budget begins. It stays when the end of the machine has cost more."""
+    return f"{about_usd(spent_nano_usd)} of its {format_usd(budget_nano_usd)} budget is spent so far"
 
 
 def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> str:

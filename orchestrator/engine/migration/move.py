@@ -192,7 +192,7 @@ def count_failure(
         spent = wasted.spent_nano_usd(tx, [each.id for each in runs], ctx.now_ms)
         tries = f"after {failures} attempt{'s' if failures > 1 else ''}"
         after = f"{tries} (another would fail the same way)" if permanent else tries
-        message = f"failed {after}; {about_usd(spent)} spent: {in_short(error)}"
+        message = f"failed {after}; {about_usd(spent)} spent so far: {in_short(error)}"
         ctx.event(tx, "job.failed", message, job, run=run, failures=failures, spent_nano_usd=spent, traceback=error)
         return
     ctx.event(tx, "run.failed", attempt_failed(job, failures, error), job, run=run, failures=failures)

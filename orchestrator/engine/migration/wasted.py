@@ -102,7 +102,7 @@ def count(
     ctx.event(
         tx,
         kind,
-        f"unused {what} number {number} in a row, {about_usd(spent)} spent: {why}",
+        f"unused {what} number {number} in a row, {about_usd(spent)} spent so far: {why}",
         job,
         run=run,
         migration=migration,
@@ -124,7 +124,7 @@ def pause_job(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
     latest = in_a_row(tx, job.id, "placement.wasted")
     spent = spent_nano_usd(tx, [each.run_id for each in latest], ctx.now_ms)
     reason = (
-        f"{len(latest)} machines in a row were rented but never trained, for {about_usd(spent)}. "
+        f"{len(latest)} machines in a row were rented but never trained, for {about_usd(spent)} so far. "
         f"Last reason: {latest[0].why}. Likely cause: {_CHANGE[latest[0].cause].format(job=job.name)}. "
         f"Then run: tradewind resume {job.name}"
     )
