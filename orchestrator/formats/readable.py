@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which calendars have no dates."""
+YEAR_S = 365.25 * 86_400.0
+"""Durations of two years and more are shown in years."""
 
 
 def iso(at_ms: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
 
-from orchestrator.formats.readable import LAST_MS, iso
+from orchestrator.formats.readable import LAST_MS, YEAR_S, iso
 from orchestrator.model import Estimate
 from providers.money import about_usd, format_usd
 from providers.offer import OfferId, short_zone
@@ -187,14 +187,16 @@ def rate(nano_usd_per_hour: int | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """`38 s`, `12 min`, `18.4 h`, `3.2 d`."""
+    """`38 s`, `12 min`, `18.4 h`, `3.2 d`, `6.9 years`."""
     if seconds is None:
         return "-"
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.1f} d" if seconds < 2 * YEAR_S else f"{seconds / YEAR_S:.1f} years"
 
 
 def instant(at_ms: int | None) -> str:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import instant
+from orchestrator.cli.render.text import instant, span
 from orchestrator.formats.readable import LAST_MS, iso
+from orchestrator.reports.html.words import ago, duration
 
 
 def test_times_are_utc_to_the_millisecond() -> None:
     assert iso(1_763_719_406_882) == "2025-11-21T10:03:26.882Z"
     assert instant(1_763_719_406_882) == "2025-11-21 10:03:26 UTC"
+
+
+def test_ages_of_years_are_in_years_on_pages_and_on_a_terminal() -> None:
+    day_s = 86_400.0
+    assert ago(2524.7 * day_s) == "6.9 years ago"
+    assert duration(729 * day_s) == span(729 * day_s) == "729.0 d"
+    assert duration(800 * day_s) == span(800 * day_s) == "2.2 years"
 
 
 def test_a_time_after_the_last_year_of_the_calendar_is_called_that() -> None:
