@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from orchestrator.config import SETTINGS, Config
@@ -26,7 +27,15 @@ from orchestrator.engine.jobs.stopped_at import has_stepped
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.engine.node_runtime import require_ray
-from orchestrator.errors import NotLeaderError, ProviderFailure, SiteError, UsageError
+from orchestrator.errors import (
+    NotLeaderError,
+    ProviderFailure,
+    SiteError,
+    StoreError,
+    SupersededError,
+    TradewindError,
+    UsageError,
+)
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
@@ -157,9 +166,15 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
     machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile; if
     one takes over nevertheless, it is ended, too, and `down` starts again. Raises UsageError if the control plane runs
     elsewhere or another `down` is running; ProviderFailure if a provider does not respond; SupersededError, with
-    nothing ended, if this store is a copy and the original has acted since it was copied.
+    nothing ended, if this store is a copy and the original has acted since it was copied; StoreError, which names what
+    was not ended, if the store cannot be read or written, such as on a full disk.
     """
-    installation = open_installation(config)
+    try:
+        installation = open_installation(config)
+    except (StoreError, ProviderFailure) as error:
+        _add(error, "nothing was stopped, and machines may still run")
+        raise
+    running, ended = None, False
     try:
         claims.check(installation, Within())  # as in `up`: a copied store names the original's process
         running = _of_this_host(control_plane(installation))
@@ -169,7 +184,6 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
         if running is not None and not force and not keep_jobs:
             _pause_all(installation, progress)
         refused: list[ProviderError] | None = []
-        ended = False
         while True:
             if running is not None:
                 ended = True
@@ -188,8 +202,41 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
                 hint="run `tradewind down` again, or `tradewind up`: the control plane ends them as soon as possible",
             )
         return ended
+    except SupersededError:
+        raise
+    except StoreError as error:
+        _add(error, _left(installation, running, ended=ended))
+        raise
     finally:
         installation.close()
+
+
+def _add(error: TradewindError, left: str) -> None:
+    """Let the error also say what was not ended, and what ends it."""
+    error.args = (f"{error}; {left}",)
+    error.hint = "; ".join(filter(None, (error.hint, "then run `tradewind down` again")))
+
+
+def _left(installation: Installation, running: LeaderInfo | None, *, ended: bool) -> str:
+    """What was and was not ended, by the providers' own lists of machines."""
+    told = ["the control plane was ended"] if ended else []
+    if running is not None and not ended:
+        told.append(f"the control plane (process {running.pid}) was not ended")
+    alive, ask = list[str](), Within()
+    for provider in installation.providers.values():
+        try:
+            owned = ask(provider.name, partial(provider.list_owned, installation.store.install_id))
+            alive += [each.id for each in owned if each.alive]
+        except ProviderError:
+            told.append(f"machines at {provider.name} may still run")
+    told.append(
+        f"machines that still run: {_named(alive[:MOST_NAMED], len(alive))}"
+        if alive
+        else "no other machine runs"
+        if len(told) > 1
+        else "no machine runs"
+    )
+    return ", ".join(told)
 
 
 def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:

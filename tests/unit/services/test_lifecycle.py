@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from orchestrator.engine.migration.bring_up import launch_spec
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.engine.node_runtime import NodeRuntime, node_runtime
 from orchestrator.engine.secret_values import SecretValues
-from orchestrator.errors import SiteError, UsageError
+from orchestrator.errors import SiteError, StoreError, TradewindError, UsageError
 from orchestrator.installation import Installation, open_installation
 from orchestrator.services.control_plane import lifecycle
 from orchestrator.services.control_plane.presence import DOWN, control_plane
@@ -41,14 +42,19 @@ from providers.errors import ProviderError
 from providers.local import LocalProvider
 from providers.offer import CapacityType
 from providers.procfs import process_start
+from tests.disks import mounted
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gpt.yaml"
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    environment = {"TRADEWIND_STATE_DIR": str(tmp_path / "state"), "TRADEWIND_PROVIDERS_LOCAL_HAZARD": "false"}
-    return load_config(environ=environment, cwd=tmp_path)
+    return at(tmp_path / "state")
+
+
+def at(state: Path) -> Config:
+    environment = {"TRADEWIND_STATE_DIR": str(state), "TRADEWIND_PROVIDERS_LOCAL_HAZARD": "false"}
+    return load_config(environ=environment, cwd=state.parent)
 
 
 @pytest.fixture
@@ -138,7 +144,8 @@ class NoSite:
         return False
 
 
-def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) -> None:
+def machine_not_written_down(config: Config) -> str:
+    """A machine that runs here for a job, and whose launch was not recorded."""
     with Client(config) as client:
         (planned,) = client.plans.create(EXAMPLE).new_jobs
         client.jobs.submit(replace(planned.spec, capacity=(CapacityType.ON_DEMAND,)))  # which there always is
@@ -157,7 +164,11 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
         cloud = installation.providers["local"]
         assert isinstance(cloud, LocalProvider)
         (machine,) = cloud.launch(launch_spec(ctx, migration, stored, ctx.runtime.bootstrap(token=migration.token)))
+    return machine
 
+
+def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) -> None:
+    machine = machine_not_written_down(config)
     lifecycle.down(config, progress=lambda _: None)
     with closing(open_installation(config)) as installation, installation.store.read() as tx:
         cloud = installation.providers["local"]
@@ -165,6 +176,51 @@ def test_down_books_a_machine_whose_launch_was_not_written_down(config: Config) 
         assert not cloud.processes_left()
         assert [run.instance_id for run in tx.runs()] == [machine]
         assert tx.total_nano_usd() == cloud.bill_nano_usd(machine) > 0
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_down_on_a_full_disk_names_what_was_and_was_not_ended(
+    tmp_path: Path, stranger: subprocess.Popen[bytes], force: bool
+) -> None:
+    (tmp_path / "disk").mkdir()
+    with mounted(tmp_path / "disk", "size=30m") as disk:
+        config = at(disk / "state")
+        machine = machine_not_written_down(config)
+        lead(config, "here")[0].close()
+        waiting = threading.Thread(target=stranger.wait)
+        waiting.start()
+        with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection, connection:
+            connection.execute("UPDATE leader SET pid = ?, pid_start = ?", (stranger.pid, process_start(stranger.pid)))
+        with closing(open_installation(config)) as of_control_plane:
+            of_control_plane.providers["local"].list_owned(of_control_plane.store.install_id)
+            fill(disk)
+            with pytest.raises(StoreError, match="disk is full") as refused:
+                lifecycle.down(config, progress=lambda _: None, force=force)
+        it = "was ended" if force else rf"\(process {stranger.pid}\) was not ended"
+        assert re.search(f"the control plane {it}, machines that still run: {machine}$", str(refused.value))
+        assert "then run `tradewind down` again" in refused.value.hint
+        (disk / "filler").unlink()
+        lifecycle.down(config, progress=lambda _: None, force=True)
+        with closing(open_installation(config)) as installation:
+            cloud = installation.providers["local"]
+            assert isinstance(cloud, LocalProvider)
+            assert not cloud.processes_left()
+        waiting.join()
+
+
+def test_a_down_that_cannot_open_the_store_says_that_nothing_was_stopped(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    with mounted(tmp_path / "disk", "size=30m") as disk:
+        open_installation(at(disk / "state")).close()
+        fill(disk)
+        with pytest.raises(TradewindError, match="nothing was stopped, and machines may still run"):
+            lifecycle.down(at(disk / "state"), progress=lambda _: None)
+
+
+def fill(disk: Path) -> None:
+    with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(4096))
 
 
 def lead(config: Config, holder: str) -> tuple[Store, Leadership]:
