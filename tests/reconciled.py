@@ -75,7 +75,8 @@ def in_json(view: ReportView) -> None:
 
 
 def in_tables(view: ReportView) -> None:
-    text = render(view, Screen())
+    text = render(view, Screen(wide=True))
+    rounded = render(view, Screen()).splitlines()
     for line in text.splitlines()[: len(view.jobs) + 12]:
         if len(found := MONEY.findall(line)) == 3 and ":" not in line:
             assert nano(found[0]) + nano(found[1]) == nano(found[2]), line
@@ -95,6 +96,10 @@ def in_tables(view: ReportView) -> None:
             assert line.endswith("left out")
         elif row.provisional:
             assert standing == "provisional"
+    for line in rounded[: len(view.jobs) + 12]:
+        if len(found := MONEY.findall(line)) == 3 and ":" not in line:
+            assert nano(found[0]) + nano(found[1]) == nano(found[2]), line
+            assert not any(re.search(r"\.\d{7}", amount) for amount in found)
     for total in view.totals:
         assert total.definition in text
         assert all(f"{each.name}: " in text and each.reason in text for each in total.left_out)

@@ -57,7 +57,7 @@ def report(
 
     In every row, paid + saved = what it would have cost. A job's comparison is final once the job has ended and all its
     machine time is booked; until then it is provisional. Totals are the exact sums of the ledger's entries, which
-    `--csv` lists.
+    `--csv` lists. The table rounds amounts; `--wide` shows them exactly.
     """
     with session(ctx, output, wide=wide) as (client, out):
         if (csv or savings_csv) and output is Format.JSON:

@@ -17,6 +17,7 @@ from orchestrator.cli.render.text import (
     told_apart,
 )
 from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
+from providers.money import NANO_USD
 
 JOBS = (
     Column("job"),
@@ -41,23 +42,23 @@ COMPARED = (
     numbers("= cost"),
     Column("which is", 3, text=True),
 )
-PLACES = 9  # whole: what is rounded does not add up on sight
+PLACES, WHOLE = 4, 9
 
 
 def report(view: ReportView, screen: Screen) -> str:
-    """What each job cost and saved, in US dollars to the nano-dollar."""
+    """What each job cost and saved, in US dollars: exact with `--wide`, otherwise rounded so that each row adds up."""
     if not view.jobs:
         return "no jobs"
     names = told_apart((row.job.id, row.job.name) for row in view.jobs)
-    rows = [_row(row, names[row.job.id]) for row in view.jobs] + [_foot(*cells) for cells in _sums(view)]
+    rows = [_row(row, names[row.job.id], screen) for row in view.jobs]
+    rows += [(name, *[""] * 8, *_shown(paid, saved, cost, screen), "") for name, paid, saved, cost in _sums(view)]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""
     entries = f"{view.entry_count} ledger entries"
     if len(kinds := view.kinds) > 1:
-        named = (f"{KINDS.get(kind, kind)} {money(amount, PLACES)}" for kind, amount in kinds.items())
+        named = (f"{KINDS.get(kind, kind)} {money(sum_, _places(screen))}" for kind, sum_ in kinds.items())
         entries += f" ({', '.join(named)})"
     compared = [
-        (each.name, _count(each, view), *(money(amount, PLACES) for amount in _amounts(each)), each.definition)
-        for each in view.totals
+        (each.name, _count(each, view), *_shown(*_amounts(each), screen), each.definition) for each in view.totals
     ]
     return blocks(
         table(JOBS, rows, screen),
@@ -72,6 +73,7 @@ def report(view: ReportView, screen: Screen) -> str:
         " ",
         screen(f"{real}on-demand is the {view.total('same_machine').name}; paid + saved = cost", "dim"),
         screen(f"paid is the exact sum of {entries} (--csv shows them)", "dim"),
+        "" if screen.wide else screen("amounts are rounded; --wide shows them exactly", "dim"),
         screen(note_simulated(view.simulated), "dim"),
     )
 
@@ -94,8 +96,17 @@ def _amounts(sums: BaselineSum) -> tuple[int, int | None, int | None]:
     return sums.paid_nano_usd, sums.saved_nano_usd, sums.baseline_nano_usd
 
 
-def _foot(name: str, paid: int, saved: int | None, baseline: int | None) -> tuple[str, ...]:
-    return (name, *[""] * 8, *(money(amount, PLACES) for amount in (paid, saved, baseline)), "")
+def _places(screen: Screen) -> int:
+    return WHOLE if screen.wide else PLACES
+
+
+def _shown(paid: int, saved: int | None, baseline: int | None, screen: Screen) -> tuple[str, str, str]:
+    """The three amounts; rounded ones add up on sight. As everywhere, those below a cent have six decimal places."""
+    small = any(0 < abs(amount or 0) < NANO_USD // 100 for amount in (paid, baseline))
+    places = max(_places(screen), 6 if small else 0)
+    paid, baseline = round(paid, places - WHOLE), None if baseline is None else round(baseline, places - WHOLE)
+    saved = None if saved is None or baseline is None else baseline - paid
+    return money(paid, places), money(saved, places), money(baseline, places)
 
 
 def _count(sums: BaselineSum, view: ReportView) -> str:
@@ -132,7 +143,7 @@ TIME_PARTS = {
 }
 
 
-def _row(row: JobReport, name: str) -> tuple[str, ...]:
+def _row(row: JobReport, name: str, screen: Screen) -> tuple[str, ...]:
     job, against = row.job, row.against("same_machine")
     return (
         name,
@@ -144,9 +155,7 @@ def _row(row: JobReport, name: str) -> tuple[str, ...]:
         span(row.duration_s),
         span(row.duration_wall_s),
         number(job.loss, 6),
-        money(row.paid_nano_usd, PLACES),
-        money(against.saved_nano_usd, PLACES),
-        money(against.baseline_nano_usd, PLACES),
+        *_shown(row.paid_nano_usd, against.saved_nano_usd, against.baseline_nano_usd, screen),
         _standing(row, against),
     )
 
