@@ -10,8 +10,9 @@ import os
 import random
 import sqlite3
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -53,8 +54,8 @@ class SqliteBackend:
         self._timeout_s = seconds(url, BUSY_TIMEOUT_S)
         _require_file(self.path, create=create)
         self._identity = identity(self.path)
-        self.reading: Engine = _engine(writes=False, creator=self.connect, poolclass=QueuePool, max_overflow=-1)
-        self.writing: Engine = _engine(writes=True, pool=self.reading.pool)
+        self.reading: Engine = _engine(self._connect_to_read, _begin)
+        self.writing: Engine = _engine(self.connect, _begin_to_write)
 
     def connect(self) -> sqlite3.Connection:
         """A new connection outside the pool, in autocommit mode. Raises sqlite3.Error."""
@@ -70,6 +71,17 @@ class SqliteBackend:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect_to_read(self) -> sqlite3.Connection:
+        """A connection that refuses to write. It is of another pool, because turning this on and off for each
+        transaction would make SQLite prepare every statement anew, which takes longer than running most of them."""
+        connection = self.connect()
+        try:
+            connection.execute("PRAGMA query_only = ON")
         except BaseException:
             connection.close()
             raise
@@ -102,7 +114,7 @@ class SqliteBackend:
     def discard(self) -> None:
         """Closes idle connections."""
         self.reading.dispose()
-        self.writing.pool = self.reading.pool  # a new one
+        self.writing.dispose()
 
     def backup(self, path: Path) -> None:
         """Writes a consistent copy to `path`, which must not exist. Raises StoreError."""
@@ -121,35 +133,40 @@ class SqliteBackend:
         self.discard()
 
 
-def _engine(*, writes: bool, **pool: Any) -> Engine:
-    """An engine whose transactions begin with `_begin`. It uses what SQLAlchemy has compiled for other stores of this
+def _engine(creator: Callable[[], sqlite3.Connection], begin: Callable[[PoolProxiedConnection], None]) -> Engine:
+    """An engine whose transactions begin with `begin`. It uses what SQLAlchemy has compiled for other stores of this
     process, because compiling a statement takes longer than running it: a millisecond."""
-    engine = create_engine("sqlite+pysqlite://", **pool)
-    engine.dialect = _dialect(writes)  # compiled statements belong to a dialect
+    engine = create_engine("sqlite+pysqlite://", creator=creator, poolclass=QueuePool, max_overflow=-1)
+    engine.dialect = _dialect(begin)  # compiled statements belong to a dialect
     engine.update_execution_options(compiled_cache=COMPILED)
     return engine
 
 
 @cache
-def _dialect(writes: bool) -> Dialect:
-    """SQLite with `_begin`. The hook is set here: with an event listener, SQLAlchemy would look for listeners at every
+def _dialect(begin: Callable[[PoolProxiedConnection], None]) -> Dialect:
+    """SQLite with `begin`. The hook is set here: with an event listener, SQLAlchemy would look for listeners at every
     statement, which takes a sixth of a transaction's time."""
     in_memory = create_engine("sqlite+pysqlite://")
     with in_memory.connect():  # the first connection tells the dialect what this SQLite supports
-        in_memory.dialect.do_begin = partial(_begin, writes=writes)  # type: ignore[method-assign]
+        in_memory.dialect.do_begin = begin  # type: ignore[assignment]
     in_memory.dispose()
     return in_memory.dialect
 
 
-def _begin(connection: PoolProxiedConnection, *, writes: bool) -> None:
+def _begin(connection: PoolProxiedConnection) -> None:
     """Begins a transaction without SQLAlchemy, which takes ten times as long for such statements."""
+    _raw(connection).execute("BEGIN")
+
+
+def _begin_to_write(connection: PoolProxiedConnection) -> None:
+    """Likewise; it waits for the lock."""
+    _in_turn(_raw(connection), "BEGIN IMMEDIATE")
+
+
+def _raw(connection: PoolProxiedConnection) -> sqlite3.Connection:
     raw = connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)
-    raw.execute(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
-    if writes:
-        _in_turn(raw, "BEGIN IMMEDIATE")
-    else:
-        raw.execute("BEGIN")
+    return raw
 
 
 def _in_turn(raw: sqlite3.Connection, statement: str) -> sqlite3.Cursor:

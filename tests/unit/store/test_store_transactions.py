@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from orchestrator.errors import StoreError
 from orchestrator.store import Store
 from providers.clock import VirtualClock
+from tests.postgres import only_sqlite
 
 Make = Callable[..., Any]
 Start = Callable[[str], Any]
@@ -44,6 +46,33 @@ def test_a_reader_cannot_write(store: Store, job: Make) -> None:
     assert "store.write()" in error.value.hint
     with store.write() as tx:
         tx.add_job(job())
+
+
+@only_sqlite
+def test_sqlite_prepares_no_statement_anew(store: Store, job: Make) -> None:
+    """Preparing one takes longer than running most of them."""
+    prepared: list[tuple[Any, ...]] = []
+
+    def listen(*what: Any) -> int:
+        prepared.append(what)  # the kind of operation first
+        return sqlite3.SQLITE_OK
+
+    def go(number: int) -> None:
+        with store.write() as tx:
+            tx.add_job(job(f"job_{number}", f"gpt-{number}"))
+        with store.read() as tx:
+            assert len(tx.jobs()) == number
+
+    go(1)
+    for engine in (store._backend.reading, store._backend.writing):
+        with engine.connect() as connection:
+            connection.connection.driver_connection.set_authorizer(listen)  # type: ignore[union-attr]
+    go(2)
+    assert prepared, "the authorizer is asked whenever a statement is prepared, and its coming made all of them old"
+    prepared.clear()
+    go(3)
+    of_tables = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE}
+    assert not [each for each in prepared if each[0] in of_tables]
 
 
 def test_a_change_that_contradicts_what_is_there_is_a_store_error(store: Store, job: Make, run: Make) -> None:
