@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.engine.jobs.pasts import pasts
 from orchestrator.errors import UsageError
-from orchestrator.model import Job, JobSpec
+from orchestrator.model import Job, JobSpec, Run
 from orchestrator.policy.time_sharing import History
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.commands import resume
@@ -73,8 +73,7 @@ def test_without_time_sharing_a_job_keeps_its_machine(install: Install) -> None:
     check_truth(home)
 
 
-@pytest.mark.parametrize("limit", ["machines", "limits.max_instances"])
-@pytest.mark.parametrize("stride_s", [0.1, 0.3, 1.0])
+@pytest.mark.parametrize(("stride_s", "limit"), [(0.1, "machines"), (0.3, "limits.max_instances"), (1.0, "machines")])
 def test_a_job_that_has_just_given_way_does_not_ask_for_its_machine_back(
     install: Install, stride_s: float, limit: str
 ) -> None:
@@ -96,8 +95,12 @@ def test_a_turn_lasts_several_times_the_start_of_a_machine(install: Install) -> 
     home.stride_s = FINE_STRIDE_S
     home.cloud.behaviour = replace(home.cloud.behaviour, boot_s=15.0)
     jobs = [home.submit(f"job-{number}", steps=500) for number in range(2)]
-    home.run_for(600.0)
-    runs = [run for job in jobs for run in home.runs(job) if run.end == "paused"]
+
+    def over() -> list[Run]:
+        return [run for job in jobs for run in home.runs(job) if run.end == "paused"]
+
+    home.until(lambda: len(over()) == 2)
+    runs = over()
     starts_s = [((run.training_from_ms or 0) - run.created_at_ms) / 1000 for run in runs]
     turns_s = [((run.training_to_ms or 0) - (run.training_from_ms or 0)) / 1000 for run in runs]
     assert min(starts_s) > 15.0
