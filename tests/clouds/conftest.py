@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 
 def nothing(request: Request) -> Response:
     return Response(404, b"{}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _services_of_aws_are_read_once() -> Iterator[None]:
+    """Each session of boto3 parses the descriptions of the services anew, which takes longer than many a test."""
+    from botocore.loaders import JSONFileLoader
+
+    loaded = cache(JSONFileLoader().load_file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JSONFileLoader, "load_file", lambda _, path: loaded(path))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +53,10 @@ def environment() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def ec2_clients() -> Iterator[tuple[LoopbackServer, Connections]]:
-    """A server for loopback EC2s, and boto3's clients of it: to make those takes time."""
+    """A server for loopback EC2s, and boto3's clients of it: to make those takes time. After a refusal they would wait
+    before their next request, for seconds after several."""
+    from botocore.retries.bucket import TokenBucket
+
     from providers.aws.session import Connections
 
     with serving(nothing) as server, pytest.MonkeyPatch.context() as patch:
@@ -49,6 +64,7 @@ def ec2_clients() -> Iterator[tuple[LoopbackServer, Connections]]:
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
         patch.setenv("AWS_REGION", "us-east-1")
+        patch.setattr(TokenBucket, "acquire", lambda *_, **__: True)
         yield server, Connections(read_s=5, attempts=1)
 
 
