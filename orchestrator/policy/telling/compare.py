@@ -77,7 +77,6 @@ def prospects(
     demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits
 ) -> tuple[list[Prospect], Mapping[str, int]]:
     """(the offers that the job can use, in the order of `decide`; the number of offers that each constraint rejects).
-    A limit is named with its setting.
 
     Offers that miss a limit come last.
     """
@@ -105,12 +104,7 @@ def prospects(
         )
         for i, row in enumerate(rows)
     ]
-    return reported, {_constraint(demand, reason): count for reason, count in filtered.counts.items() if count}
-
-
-def _constraint(demand: Demand, reason: RejectionReason) -> str:
-    about = topic(reason)
-    return f"{about} ({demand.rent.passed_by(demand.nodes)})" if reason == RejectionReason.RENT_LIMIT else about
+    return reported, {topic(rejection_reason): count for rejection_reason, count in filtered.counts.items() if count}
 
 
 def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits) -> Comparison | None:

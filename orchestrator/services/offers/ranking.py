@@ -13,7 +13,7 @@ from orchestrator.installation import Installation
 from orchestrator.market import Market
 from orchestrator.model import Job, JobSpec, new_id
 from orchestrator.perf import PerfBook, kind_name, kind_of
-from orchestrator.policy import NOT_MEASURED, Demand, MoveLimits, prospects
+from orchestrator.policy import NOT_MEASURED, OVER_LIMITS, Demand, MoveLimits, prospects
 from orchestrator.prices.collected import Collected
 from orchestrator.services.catalog.market import catalogue_limits, catalogue_market
 from orchestrator.services.offers.views import OfferRow
@@ -64,7 +64,7 @@ def rank_for_job(
     unfit: Counter[str] = Counter()
     for market, limits, demand in markets:
         usable, barred = prospects(demand, market, perf, limits=limits)
-        unfit.update(barred)
+        unfit.update({_named(topic, demand): count for topic, count in barred.items()})
         for each in usable:
             row = wanted.get(each.offer_id)
             if row is not None:
@@ -92,6 +92,11 @@ def rank_for_job(
     if spec.resources.nodes > 1:
         source = f"{source}; prices and costs are for {spec.resources.nodes} machines"
     return RankedForJob(ranked, source, tuple(unfit.most_common()), standings)
+
+
+def _named(topic: str, demand: Demand) -> str:
+    """What excludes offers; a limit with its setting."""
+    return f"{topic} ({demand.rent.passed_by(demand.nodes)})" if topic == OVER_LIMITS else topic
 
 
 def _lack(spec: JobSpec, rows: Sequence[OfferRow], unfit: Counter[str], perf: PerfBook) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from typer.testing import Result
 
 Run = Callable[..., Result]
@@ -32,6 +33,16 @@ def test_offers_for_a_job_show_what_it_would_cost_there(tradewind: Run) -> None:
     assert "left out for fresh" in result.stdout
     grouped = tradewind("offers", "--group-by", "region", "--for", "job.yaml", "--limit", "3", "--output", "json")
     assert len(json.loads(grouped.stdout)["groups"]) == 3
+
+
+def test_offers_for_a_job_name_the_setting_of_the_limit_that_leaves_some_out(
+    tradewind: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, value in (("max_usd_per_hour", "2"), ("max_instances", "0")):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"TRADEWIND_LIMITS_{setting.upper()}", value)
+            result = tradewind("offers", "--for", "job.yaml", "--limit", "3")
+        assert f"your limits (limits.{setting})" in " ".join(result.output.split())
 
 
 def test_a_gpu_without_its_memory_means_all_of_them(tradewind: Run) -> None:

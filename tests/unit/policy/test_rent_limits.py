@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from orchestrator.config import load_config
 from orchestrator.engine.inputs.rent_limits import rent_limits
 from orchestrator.model import FASTEST, Resources
-from orchestrator.policy import Demand, MoveLimits, prospects
+from orchestrator.policy import Demand
 from orchestrator.policy.demand import RentLimits
 from providers.money import usd
 from tests.unit.policy.conftest import DecisionCase
@@ -50,19 +49,6 @@ def test_of_offers_beyond_the_limit_the_cheapest_is_named(case: DecisionCase) ->
     case.offer("middle", 3.0)
     reason = case.decide(Demand(case.job(), 36_000, rent=limits(dollars=1.0))).reason
     assert f"nearest miss {cheapest}: $2.00/h is more than" in reason
-
-
-def test_where_offers_are_counted_the_limit_is_named_with_its_setting(case: DecisionCase) -> None:
-    case.offer("large", 4.0)
-    within = case.offer("small", 1.0)
-
-    def counted(rent: RentLimits) -> tuple[list[str], Mapping[str, int]]:
-        demand = Demand(case.job(), 36_000, rent=rent)
-        found, barred = prospects(demand, case.market(), case.perf(), limits=MoveLimits())
-        return [each.offer_id for each in found], barred
-
-    assert counted(limits(dollars=3.0)) == ([within], {f"your limits ({RATE})": 1})
-    assert counted(limits(machines=0)) == ([], {f"your limits ({MACHINES})": 2})
 
 
 def test_more_machines_than_the_limit_fit_nowhere_and_the_setting_is_named(case: DecisionCase) -> None:
