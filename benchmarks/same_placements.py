@@ -230,6 +230,7 @@ class Home(SimulatedInstallation):
     def _state(self, tx: Tx, job: Job, gaps: Latencies[str]) -> State:
         runs, facts = tx.runs(job_id=job.id), tx.job_facts(job.id)
         trained = [run for run in runs if run.training_from_ms is not None]
+        last = trained[-1] if trained else None
         migrations = tx.migrations(job_id=job.id)
         rented = {run.id for run in runs if run.instance_id is not None}
         size, steps = facts.checkpoint_bytes or 0, job.spec.train.steps
@@ -244,7 +245,7 @@ class Home(SimulatedInstallation):
             trained_ms=max((run.training_to_ms for run in trained if run.training_to_ms is not None), default=None),
             handover_s=latencies.handover_s(gaps, job.id, save_s),
             moved_ms=[m.step_at_ms for m in migrations if m.reason in VOLUNTARY and m.target_run_id in rented],
-            done=max((run.last_step for run in runs), default=0),
+            done=0 if last is None else last.last_step if last.end is None else last.saved_step or 0,
             paid=tx.total_nano_usd(job_id=job.id),
             secured=size > 0,
         )

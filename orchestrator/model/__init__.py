@@ -52,6 +52,8 @@ from orchestrator.model.run import (
     RunState,
     Step,
     billed_together,
+    latest_trained,
+    steps_done,
 )
 
 __all__ = [
@@ -111,5 +113,7 @@ __all__ = [
     "billed_together",
     "derived_id",
     "is_id",
+    "latest_trained",
     "new_id",
+    "steps_done",
 ]

@@ -37,7 +37,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution. `start_step` is where it restored, `last_step` the last step that it reported.
+    """One execution. `start_step` is where it restored, `last_step` the last step that it reported, and `saved_step`
+    that of the newest checkpoint that it reported (None: not known).
 
     A run on several machines (a gang) has them all in `members`; then `instance_id` is the first of them, and the
     billed interval reaches from the earliest begin of their bills to the latest end, once all have ended. `members` is
@@ -77,6 +78,7 @@ class Run:
     moved_from: str | None = None
     moved_bytes: int | None = None
     kept_bytes: int | None = None
+    saved_step: int | None = None
     members: tuple[Member, ...] = ()
 
     @property
@@ -105,6 +107,21 @@ class Run:
     def machine_billed_from_ms(self) -> int | None:
         """When its machine's bill began, whichever run had it then (market ms); None while it is not billed."""
         return self.billed_from_ms if self.machine_from_ms is None else self.machine_from_ms
+
+
+def steps_done(runs: Sequence[Run]) -> int:
+    """The step from which a job with these runs goes on: the last one of its latest run that trained, while that lives;
+    afterwards the one of its newest checkpoint."""
+    latest = latest_trained(runs)
+    if latest is None:
+        return 0
+    return latest.saved_step if latest.state == "ended" and latest.saved_step is not None else latest.last_step
+
+
+def latest_trained(runs: Sequence[Run]) -> Run | None:
+    """The run that took the job over last."""
+    trained = [run for run in runs if run.training_from_ms is not None]
+    return max(trained, key=lambda run: run.generation, default=None)
 
 
 def billed_together(machines: Sequence[Member]) -> tuple[int | None, int | None]:

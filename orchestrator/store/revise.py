@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261127_1705_6b0f19"
+HEAD = "20261129_2300_8e41b7"
 
 
 class ForeignDatabaseError(StoreError):

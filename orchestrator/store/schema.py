@@ -137,6 +137,7 @@ run = Table(
     Column("moved_from", Word),
     Column("moved_bytes", Number),
     Column("kept_bytes", Number),
+    Column("saved_step", Number),
     Column("members", Text),  # a document; NULL: one machine
     UniqueConstraint("job_id", "generation", name="run_generation"),
     Index("run_unsettled", "id", sqlite_where=UNSETTLED, postgresql_where=UNSETTLED),

@@ -17,7 +17,7 @@ from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import may_change_place
 from orchestrator.errors import RowError
 from orchestrator.market import Location, Market
-from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, Step
+from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, Step, steps_done
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running
 from orchestrator.policy.projects import priority_of
@@ -184,7 +184,7 @@ def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, 
     return Demand(
         job=job,
         total_steps=job.spec.train.steps if total is None else total,
-        done_steps=max((run.last_step for run in past.runs), default=0),
+        done_steps=steps_done(past.runs),
         spent_nano_usd=past.spent_nano_usd,
         checkpoint_s=save_s,
         handover_s=gap_s,

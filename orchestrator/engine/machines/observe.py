@@ -310,9 +310,11 @@ def _progress(tx: Tx, run: Run, report: RunReport, *, total_known: bool = False)
     in total is already stored."""
     if report.state == "malformed":
         return
+    last_step = max(report.step, run.start_step, run.last_step)
     tx.update_run(
         run.id,
-        last_step=max(report.step, run.start_step, run.last_step),
+        last_step=last_step,
+        saved_step=run.saved_step if report.manifest is None else min(report.manifest_step, last_step),
         last_loss=report.loss,
         step_wall_s=report.step_wall_s,
         save_wall_s=report.save_wall_s,

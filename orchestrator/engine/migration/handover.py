@@ -14,13 +14,14 @@ from orchestrator.engine.inputs.latencies import HANDOVER
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.asked_catalog import AskedCatalog
 from orchestrator.engine.jobs.blame import died_alone
+from orchestrator.engine.jobs.missing_checkpoint import pauses_without
 from orchestrator.engine.machines.reports import MALFORMED_S
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.bring_up import abandoned
 from orchestrator.engine.migration.move import MOVING, Move, abort, step, waits
 from orchestrator.engine.migration.revalidate import no_longer_pays
 from orchestrator.engine.runtime import RunReport
-from orchestrator.model import Run, Step
+from orchestrator.model import Run, Step, latest_trained
 from orchestrator.store import Tx
 
 QUIESCE_REFRESH_S = 5.0
@@ -41,6 +42,8 @@ def checkpoint(ctx: Context, move: Move) -> bool:
         if move.source is not None and not ctx.over(move.source):
             return False  # it could still commit
         newest = _catalog(ctx, move).newest(ctx.checkpoint_root(move.job), move.job.id, migration.generation)
+        if pauses_without(ctx, move.job, newest):
+            return True
         found = newest.found
         message = f"starts from step {found.step}" if found else "starts from scratch"
         message += "".join(f"; skipped: {why}" for why in newest.damaged)
@@ -49,7 +52,7 @@ def checkpoint(ctx: Context, move: Move) -> bool:
     if report is not None and report.state == "quiesced" and report.manifest is not None:
         _keep_quiesced(ctx, move)
         with ctx.write() as tx:
-            tx.update_run(source.id, state="quiesced", last_step=report.step)
+            tx.update_run(source.id, state="quiesced", last_step=report.step, saved_step=report.manifest_step)
         message = f"training on the old machine is paused at step {report.step}"
         return step(ctx, move, Step.TRANSFER, message, manifest=report.manifest)
     waited_s = ctx.waited_s(f"quiesce/{migration.id}")
@@ -173,15 +176,14 @@ def cutover(ctx: Context, move: Move) -> bool:
     with ctx.write() as tx:
         if not tx.advance(migration.id, Step.CUTOVER, Step.RELEASE):
             return False
-        before = [run for run in tx.runs(job_id=job.id) if run.training_from_ms is not None and run.id != target.id]
-        reached = (
-            max(before, key=lambda run: run.generation).last_step if before else 0
-        )  # repeats before that are counted
+        before = latest_trained([run for run in tx.runs(job_id=job.id) if run.id != target.id])
+        reached = 0 if before is None else before.last_step  # repeats before that are counted
         tx.update_run(
             target.id,
             state="training",
             training_from_ms=now,
             last_step=target.start_step,
+            saved_step=target.start_step,
             repeated_steps=max(0, reached - target.start_step),
         )
         if move.living_source is not None:

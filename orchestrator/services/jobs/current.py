@@ -13,7 +13,7 @@ from orchestrator.engine.jobs.stopped_at import where_stopped
 from orchestrator.engine.migration.move import attempt_failed, waits
 from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Event, Job, JobForecast, Migration, Run, Step
+from orchestrator.model import TERMINAL, Event, Job, JobForecast, Migration, Run, Step, latest_trained, steps_done
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.jobs.objective import groups_of, objective_of
@@ -228,7 +228,7 @@ def _view(
         finished_at_ms=facts.finished_at_ms,
         deadline_at_ms=job.deadline_at_ms,
         budget_nano_usd=job.spec.budget_nano_usd,
-        step=max((run.last_step for run in runs), default=0),
+        step=_step(job, runs),
         total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
         loss=stepped[-1].last_loss if stepped else None,
         offer_id=alive.offer_id if alive is not None else None,
@@ -289,6 +289,12 @@ def _note(job: Job, known: JobRecord) -> str:
             return known.pause.message
         return f"paused {where_stopped(known.runs)}: all machines here were ended at once"
     return known.newest.message if known.newest is not None else ""
+
+
+def _step(job: Job, runs: Sequence[Run]) -> int:
+    """Where the job is, or where it ended."""
+    latest = latest_trained(runs)
+    return latest.last_step if latest is not None and job.state in TERMINAL else steps_done(runs)
 
 
 def trained(runs: Sequence[Run]) -> list[Run]:

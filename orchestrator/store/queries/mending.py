@@ -51,6 +51,7 @@ _UNKNOWN = {
     "moved_from",
     "moved_bytes",
     "kept_bytes",
+    "saved_step",
 }
 _HAD_ITS_MACHINE = select(func.min(run.c.billed_from_ms), func.max(run.c.billed_to_ms)).where(
     run.c.job_id == bindparam("of_job"),

@@ -154,6 +154,7 @@ class RunFields(TypedDict, total=False):
     moved_from: str | None
     moved_bytes: int | None
     kept_bytes: int | None
+    saved_step: int | None
 
 
 class MigrationFields(TypedDict, total=False):

@@ -1,0 +1,31 @@
+"""A checkpoint that a job reported and that is missing: its folder was deleted, or is not mounted.
+
+Starting from an older one repeats work, and from none all of it. So the job is paused: the user may put the checkpoints
+back. Whoever resumes it without that accepts what is there.
+"""
+
+from __future__ import annotations
+
+from orchestrator.engine.context import ACTOR, Context
+from orchestrator.engine.jobs.checkpoints import Newest
+from orchestrator.engine.jobs.pausing import pause
+from orchestrator.model import Job, latest_trained
+
+
+def pauses_without(ctx: Context, job: Job, newest: Newest) -> bool:
+    """Pause a job whose newest checkpoint is missing, of which `newest` is left. Damaged ones are not missing."""
+    if newest.damaged:
+        return False
+    left = 0 if newest.found is None else newest.found.step
+    with ctx.write() as tx:
+        latest = latest_trained(tx.runs(job_id=job.id))
+        if latest is None or latest.saved_step is None or latest.saved_step <= left:
+            return False
+        there = "there is none" if newest.found is None else f"the newest there is of step {left}"
+        why = (
+            f"its checkpoint of step {latest.saved_step} is missing from {ctx.checkpoint_root(job)}: {there}. Put the "
+            f"checkpoints back, then run: tradewind resume {job.name} (without them, it goes on from step {left})"
+        )
+        tx.update_run(latest.id, saved_step=left)
+        pause(ctx, tx, job, None, why, actor=ACTOR)
+    return True
