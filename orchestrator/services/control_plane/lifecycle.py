@@ -39,7 +39,7 @@ from orchestrator.errors import (
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
-from orchestrator.services.control_plane import background_log, presence
+from orchestrator.services.control_plane import background_log, presence, project_limits
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.services.jobs.commands import OWN_STATE
 from orchestrator.store import LeaderInfo, Leadership
@@ -118,6 +118,8 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
 
 def _start(installation: Installation, progress: Callable[[str], None]) -> LeaderInfo:
     require_ray()  # the control plane could start without it, but no job
+    for line in project_limits.keep(installation):
+        progress(line)
     progress("starting the control plane")
     return start_in_background(installation, environment_to_keep(installation))
 
