@@ -81,15 +81,17 @@ def started_once(
     installation: Installation, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
 ) -> LeaderInfo:
     """The leading control plane, started by `start` if there is none. If several processes on this host ask at once,
-    one of them starts it and the others wait. Raises SiteError."""
+    one of them starts it and the others wait. Raises SiteError, also if one is there that attends to no jobs."""
     running = control_plane(installation)
     if running is None:
         with _turn_to_start(installation.state_dir / "up.lock", progress):
             running = control_plane(installation)
             if running is None:
                 return start()
-    said = presence.control_plane(installation).to_go_on
-    progress(said or f"the control plane is already running (process {running.pid})")
+    if unattended := presence.control_plane(installation).unattended:
+        why, remedy = unattended
+        raise SiteError(why, hint=f"to go on: {remedy}")
+    progress(f"the control plane is already running (process {running.pid})")
     return running
 
 

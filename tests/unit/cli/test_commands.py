@@ -296,6 +296,7 @@ def test_a_control_plane_that_is_stopped_is_named_with_its_remedy(tradewind: Run
                 said = " ".join(tradewind(*typed).output.split())
                 assert "is stopped" in said, typed
                 assert f"kill -CONT {process.pid}" in said, typed
+            assert tradewind("up").exit_code == 5  # a script goes on only where jobs are attended to
             assert json.loads(tradewind("status", "conv", "--output", "json").stdout)["control_plane"]["stopped"]
             process.send_signal(signal.SIGCONT)
             os.waitid(os.P_PID, process.pid, os.WCONTINUED)
