@@ -42,6 +42,7 @@ from orchestrator.nodes.cluster import remove_left
 from orchestrator.services.control_plane import background_log, presence, project_limits
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.services.jobs.commands import OWN_STATE
+from orchestrator.services.views import IS_COPY, USE_ORIGINAL
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError
@@ -61,9 +62,13 @@ SUCCESSOR_S = 1.0  # a standby campaigns three times in it
 
 def control_plane(installation: Installation) -> LeaderInfo | None:
     """The leading control plane, or None. One on another machine, in another container or boot is watched for some
-    seconds."""
+    seconds. Raises SupersededError if it serves the store of which this one is a copy."""
     leader = installation.store.leader(watch=True)
-    return leader if leader is not None and may_act(leader) else None
+    if leader is None or not may_act(leader):
+        return None
+    if leader.serves is not None:
+        raise SupersededError(IS_COPY.format(leader.serves), hint=USE_ORIGINAL)
+    return leader
 
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:

@@ -48,7 +48,7 @@ def clock(installation: Installation) -> Check:
 def control_plane(installation: Installation) -> Check:
     """Whether a control plane runs, if jobs need one."""
     found = find_control_plane(installation, watch=True)
-    if found.stopped and found.unattended is not None:
+    if (found.stopped or found.copy_of) and found.unattended is not None:
         why, remedy = found.unattended
         return Check("control plane", "warn", f"{why}: jobs are neither watched, moved nor booked", remedy)
     if found.running:
