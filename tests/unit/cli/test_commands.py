@@ -707,6 +707,26 @@ def test_costs_are_titled_with_the_instants_that_were_named(tradewind: Run) -> N
 
 
 @pytest.mark.parametrize(
+    ("option", "wrong", "remedy", "right"),
+    [
+        ("--kind", "compue", 'did you mean "compute"?', "egress"),
+        ("--cloud", "awz", 'did you mean "aws"?', "gcp"),
+        ("--project", "nosuch", "one of default", "default"),
+    ],
+)
+def test_costs_of_what_does_not_exist_are_refused(
+    tradewind: Run, option: str, wrong: str, remedy: str, right: str
+) -> None:
+    refused = tradewind("costs", option, wrong)
+    assert refused.exit_code == 2
+    assert f"there is no {option[2:]} '{wrong}'" in refused.stderr
+    assert remedy in refused.stderr
+    found = tradewind("costs", option, right, "--since", "2020-01-01", "--until", "2020-01-02")
+    assert found.exit_code == 0
+    assert "nothing was booked" in found.stdout
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("status", "LONG"),
