@@ -167,6 +167,17 @@ def test_with_json_stdout_and_stderr_together_are_one_document(tradewind: Run, s
     assert (result.exit_code, job["name"], job["state"]) == (0, "fresh", "queued")
 
 
+def test_a_gpu_that_the_simulated_market_lacks_needs_init(tradewind: Run, tmp_path: Path) -> None:
+    job = "name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: GPU}\n"
+    for gpu, named in (("H200:8", True), ("A100-80GB:8", False)):
+        (tmp_path / "no.yaml").write_text(job.replace("GPU", gpu))
+        refused = tradewind("submit", "no.yaml", "--yes")
+        assert refused.exit_code == 6
+        hint = " ".join(refused.stderr.split())
+        assert ("the simulated market has no such GPUs" in hint) == named
+        assert ("`tradewind init`" in hint) == named
+
+
 def test_what_is_impossible_is_shown_whole_before_it_is_refused(tradewind: Run, tmp_path: Path) -> None:
     (tmp_path / "no.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4:7}\n")
     for command in (("plan", "no.yaml"), ("submit", "no.yaml", "--dry-run")):
