@@ -96,8 +96,12 @@ def did_you_mean(word: str, options: Iterable[str], key: Callable[[str], str] = 
 
 def echoed(given: object) -> str:
     """What a user gave, as an error quotes it: on one line, and of a long text its beginning."""
-    quoted = repr(given)
-    return quoted if len(quoted) <= LONGEST_ECHO else f"{quoted[: LONGEST_ECHO - 3]}..."
+    return shortened(repr(given))
+
+
+def shortened(text: str) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= LONGEST_ECHO else f"{text[: LONGEST_ECHO - 3]}..."
 
 
 def nearest(word: str, options: Iterable[str], key: Callable[[str], str] = str) -> str:

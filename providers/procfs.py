@@ -1,8 +1,11 @@
-"""Identifies a process across pid reuse by its pid and start time, which are unique within one boot."""
+"""What Linux says about processes; pid and start time together identify one, and are unique within one boot."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 
@@ -34,3 +37,25 @@ def own_children() -> set[int]:
         with suppress(OSError):  # the thread has ended
             found.update(map(int, (thread / "children").read_text().split()))
     return found
+
+
+def holders(path: Path) -> dict[int, str]:
+    """The other processes that have the file open, by pid, and their commands; those of other users are not seen."""
+    file = path.stat()
+    found = dict[int, str]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is of another user
+            if int(process.name) != os.getpid() and any(map(partial(_is, file), (process / "fd").iterdir())):
+                found[int(process.name)] = _command(process)
+    return found
+
+
+def _is(file: os.stat_result, descriptor: Path) -> bool:
+    with suppress(OSError):  # it was closed meanwhile
+        return os.path.samestat(file, descriptor.stat())
+    return False
+
+
+def _command(process: Path) -> str:
+    words = (process / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    return shlex.join(word.decode(errors="replace") for word in words)

@@ -39,9 +39,9 @@ def main(folder: Path) -> None:
         for each in plans:
             print(f"{each.decisions[0].objective:9} {each.decisions[0].offer_id}")
 
-        # Submit: the token makes it safe to retry.
-        job = client.jobs.submit(plan, token="first-steps")
-        assert client.jobs.submit(JOB, token="first-steps").id == job.id
+        # Submit: the token makes it safe to retry. That of another run of this script is another one.
+        job = client.jobs.submit(plan, token=plan.id)
+        assert client.jobs.submit(JOB, token=plan.id).id == job.id
         print(f"submitted {job.name} of {job.owner} in project {job.project}: {job.state}")
 
         # Prices of the last day, and offers ranked for the job.

@@ -1,6 +1,6 @@
 """Configuration: every setting with its value and origin. It depends on no other part of the product."""
 
-from orchestrator.config.load import load_config
+from orchestrator.config.load import files_read, load_config
 from orchestrator.config.projects import Project, Projects
 from orchestrator.config.settings import (
     SETTINGS,
@@ -30,6 +30,7 @@ __all__ = [
     "Setting",
     "ShownSetting",
     "Site",
+    "files_read",
     "load_config",
     "shown_settings",
 ]

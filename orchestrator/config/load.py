@@ -132,6 +132,11 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
             yield Problem(f"env {variable}", 0, 0, "", "no such setting", hint)
 
 
+def files_read(cwd: Path | None = None) -> tuple[Path, Path]:
+    """The files that `load_config` reads if they exist."""
+    return (cwd or Path.cwd()) / FILE_NAME, _user_file()[0]
+
+
 def _user_file() -> tuple[Path, str]:
     from platformdirs import user_config_path
 

@@ -4,7 +4,7 @@ from orchestrator.policy.decide import decide, plan_id
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
 from orchestrator.policy.telling.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
 from orchestrator.policy.telling.expected import expected
-from orchestrator.policy.telling.explain import FOR_MONEY, MAY_PASS, NOT_MEASURED, OLD_PRICE, OVER_LIMITS
+from orchestrator.policy.telling.explain import FOR_MONEY, MAY_PASS, NOT_MEASURED, OLD_PRICE, OTHER_GPU, OVER_LIMITS
 from orchestrator.policy.trace import trace
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "MAY_PASS",
     "NOT_MEASURED",
     "OLD_PRICE",
+    "OTHER_GPU",
     "OVER_LIMITS",
     "Comparison",
     "Demand",

@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import UsageError, did_you_mean, echoed
 from orchestrator.formats.csv_cells import table
 from orchestrator.installation import Installation
-from orchestrator.model import Entry
+from orchestrator.model import Entry, EntryKind
 from orchestrator.reports.periods import DAY_MS, Period, month_named
 from orchestrator.services.paging import Cursors, checked_limit
 from orchestrator.store import CostFilter, CostKey, CostSum, Tx
 from providers.money import NANO_USD
 from providers.offer import provider_of
+from providers.registry import provider_names
 
 CostGroup = Literal["project", "owner", "kind", "job", "cloud", "offer", "basis", "day", "month"]
 GROUPS: tuple[CostGroup, ...] = get_args(CostGroup)
@@ -33,6 +34,7 @@ _KEYS: dict[str, CostKey] = {
     "basis": "basis",
 }
 MOST_ROWS = 500
+MOST_NAMED = 20  # valid values, in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def costs(
     every: bool = False,
 ) -> CostView:
     """The costs of a period by group: the MOST_ROWS largest groups, or `every` one. `wanted` narrows the entries; its
-    own period is ignored. Raises UsageError for an unknown grouping."""
+    own period is ignored. Raises UsageError for an unknown grouping, kind, cloud or project."""
     if group_by not in GROUPS:
         raise UsageError(f"{group_by!r:.40} is not a grouping", hint=f"one of {', '.join(GROUPS)}")
     chosen = replace(wanted or CostFilter(), since_ms=period.from_ms, until_ms=period.until_ms)
@@ -142,6 +144,8 @@ def costs(
     key = _KEYS.get(group_by)
     with installation.store.read() as tx:
         now, before = tx.cost_sums(chosen, key), tx.cost_sums(earlier, key)
+        if not now:
+            _require_known(installation, tx, chosen)
         if group_by == "job":  # each is billed itself
             billed = {(each.key, each.key) for each in now}
         else:
@@ -183,7 +187,8 @@ def entry_page(
     limit: int = 100,
     cursor: str | None = None,
 ) -> EntryPage:
-    """Ledger entries of a period (None: all), newest first. Raises UsageError for an invalid limit or cursor."""
+    """Ledger entries of a period (None: all), newest first. Raises UsageError for an invalid limit or cursor, and for
+    an unknown kind, cloud or project."""
     most = checked_limit(limit) or MOST_ROWS
     chosen = wanted or CostFilter()
     if period is not None:
@@ -192,10 +197,28 @@ def entry_page(
     before = _CURSORS.read(cursor, filters)
     with installation.store.read() as tx:
         found, count, amount = tx.entry_page(chosen, most + 1, None if before is None else before.entry_id)
+        if not count:
+            _require_known(installation, tx, chosen)
     page = found[:most]
     more = len(found) > len(page)
     following = _CURSORS.write(_Before(page[-1].id), filters) if more else None
     return EntryPage(tuple(page), count, amount, following)
+
+
+def _require_known(installation: Installation, tx: Tx, wanted: CostFilter) -> None:
+    """Nothing may have been found because a value is mistyped. Raises UsageError with those that are valid."""
+    valid: dict[str, tuple[str | None, set[str]]] = {
+        "kind": (wanted.kind, set(get_args(EntryKind))),
+        "cloud": (wanted.provider, {*provider_names(), *map(provider_of, tx.cost_values("offer"))}),
+        "project": (
+            wanted.project,
+            {"default", *installation.config.projects.tables, *tx.job_projects(), *tx.cost_values("project")},
+        ),
+    }
+    for what, (value, known) in valid.items():
+        if value is not None and value not in known:
+            some = ", ".join(sorted(known)[:MOST_NAMED])
+            raise UsageError(f"there is no {what} {echoed(value)}", hint=did_you_mean(value, known) or f"one of {some}")
 
 
 def costs_csv(view: CostView) -> str:

@@ -139,11 +139,18 @@ class JobList:
     next_cursor: str | None = None  # of the next page; None: this is the last one
 
 
+IS_COPY = "this store is a copy of {}, and the control plane serves that one"
+USE_ORIGINAL = (
+    "use the original; to replace it with this copy, run `tradewind down --keep-jobs` there, then here "
+    "`tradewind store adopt` and `tradewind up`"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
     """The control plane. `since_ms` is None if none runs. One that is `stopped` (SIGSTOP, Ctrl-Z) does nothing until
     its process is continued, and none can store anything where the disk of the state folder is full. `ended`: by the
-    `down` that tells it."""
+    `down` that tells it. `copy_of`: the file that the control plane serves, if this store is a copy of it."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -154,12 +161,15 @@ class ControlPlaneView:
     stopped: bool = False
     disk_full: bool = False
     ended: bool = False
+    copy_of: str | None = None
 
     @property
     def unattended(self) -> tuple[str, str] | None:
         """Why jobs are neither watched, moved nor booked, and the command that changes it; None if they are."""
         if self.disk_full:
             return "the disk of the state folder is full", "tradewind doctor"
+        if self.copy_of is not None:
+            return IS_COPY.format(self.copy_of), USE_ORIGINAL
         if not self.running:
             return "no control plane is running here", "tradewind up"
         if self.stopped:

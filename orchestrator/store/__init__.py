@@ -19,6 +19,7 @@ from orchestrator.store.queries.groups import GroupOutline
 from orchestrator.store.queries.jobs import JobFactFields, JobFacts
 from orchestrator.store.queries.ledger import LedgerSum
 from orchestrator.store.queries.plans import PerfPoint
+from orchestrator.store.queries.project_limits import KeptLimits
 from orchestrator.store.queries.quarantine import Quarantined
 from orchestrator.store.queries.runs import MigrationFields, RunFields
 from orchestrator.store.store import Store
@@ -38,6 +39,7 @@ __all__ = [
     "JobFacts",
     "JobFilter",
     "JobSort",
+    "KeptLimits",
     "LeaderInfo",
     "Leadership",
     "LedgerSum",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 
@@ -108,7 +109,7 @@ class Store:
         if not leader.may_take_over(row, holder, self._campaign, self._clock.monotonic_s()):
             return None
         with self._transaction(writes=True) as connection:
-            return leader.take_over(connection, row, holder, self._clock.now_ms())
+            return leader.take_over(connection, row, holder, self._clock.now_ms(), self._backend.file)
 
     def beat(self, leadership: Leadership) -> None:
         """Sends a heartbeat; call it at least every leader.TAKEOVER_S / 3. Raises NotLeaderError if leadership was
@@ -144,6 +145,8 @@ class Store:
         whether it is alive; None if it is not."""
         with self._transaction(writes=False) as connection:
             info = leader.info_of(leader.current(connection))
+            if info is not None and info.alive:
+                info = replace(info, serves=leader.serves(connection, self._backend.file))
         if not watch or info is None or info.alive is not None:
             return info
         return self.leader() if leader.shows_life(self._leader_row) else None

@@ -16,6 +16,7 @@ from orchestrator.store.queries.jobs import JobRows
 from orchestrator.store.queries.mending import MendingRows
 from orchestrator.store.queries.plans import PlanRows
 from orchestrator.store.queries.profiles import ProfileRows
+from orchestrator.store.queries.project_limits import ProjectLimitRows
 from orchestrator.store.queries.quarantine import QuarantineRows
 from orchestrator.store.queries.runs import RunRows
 
@@ -38,5 +39,6 @@ class Tx(
     CommandRows,
     QuarantineRows,
     ClaimRows,
+    ProjectLimitRows,
 ):
     """One transaction; each base class reads and writes one family of tables. Only valid inside its `with` block."""

@@ -118,7 +118,7 @@ def test_a_reader_who_leaves_early_is_no_error(fleet: Served, caplog: pytest.Log
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("path", ["/costs?by=day&project=A&owner=A&kind=A&cloud=A", "/market?gpu=L4&cloud=A"])
+@pytest.mark.parametrize("path", ["/costs?by=day&owner=A", "/market?gpu=L4&cloud=A"])
 def test_a_command_on_a_page_can_be_pasted_whatever_the_filters_are(fleet: Served, path: str) -> None:
     attack = "$(touch x); a b'"
     _, _, body = fleet.get(path.replace("=A", f"={quote(attack)}"))

@@ -62,6 +62,8 @@ def report(
     with session(ctx, output, wide=wide) as (client, out):
         if (csv or savings_csv) and output is Format.JSON:
             raise UsageError("a report is CSV or JSON, not both", hint="leave --output json out")
+        if csv and savings_csv:
+            raise UsageError("--csv and --savings-csv are two tables", hint="leave one of them out")
         if csv:
             client.reports.write_entries(sys.stdout, job, month=month)
             return
@@ -97,7 +99,7 @@ def costs(
     project: Annotated[str | None, typer.Option(help="Only this project.", show_default=False)] = None,
     owner: Annotated[str | None, typer.Option(help="Only jobs of this owner.", show_default=False)] = None,
     kind: Annotated[
-        str | None, typer.Option(help="Only costs of this kind: compute, egress.", show_default=False)
+        str | None, typer.Option(help="Only costs of this kind, such as compute or egress.", show_default=False)
     ] = None,
     cloud: Annotated[str | None, typer.Option(help="Only machines of this cloud.", show_default=False)] = None,
     csv: Annotated[bool, typer.Option("--csv", help="All groups as CSV on stdout, in exact amounts.")] = False,

@@ -32,8 +32,8 @@ class ControlPlane:
         return presence.control_plane(self._session.installation, watch=True)
 
     def up(self, *, progress: Callable[[str], None] = _silent) -> ControlPlaneView:
-        """Start this host's control plane in the background, unless it runs. Raises SiteError, and
-        MissingExtraError when Ray is not installed."""
+        """Start this host's control plane in the background, unless it runs. Raises SiteError, also if
+        it is stopped (SIGSTOP) or the disk is full, and MissingExtraError when Ray is not installed."""
         lifecycle.up(self._session.config, progress=progress)
         self._session.handover.give_kept()
         return self.status()

@@ -63,6 +63,9 @@ MAY_PASS = frozenset(
 OLD_PRICE = _TOPIC[RejectionReason.STALE_PRICE]
 FOR_MONEY = _TOPIC[RejectionReason.BUDGET]
 """The topic of those that a larger budget would change."""
+OTHER_GPU = _TOPIC[RejectionReason.GPU]
+"""The GPU type is not one that the job names."""
+
 OVER_LIMITS = _TOPIC[RejectionReason.RENT_LIMIT]
 """The topic of those that a higher limit of the installation or of the project would change."""
 

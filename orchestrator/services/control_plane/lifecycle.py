@@ -39,9 +39,10 @@ from orchestrator.errors import (
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
-from orchestrator.services.control_plane import background_log, presence
+from orchestrator.services.control_plane import background_log, presence, project_limits
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.services.jobs.commands import OWN_STATE
+from orchestrator.services.views import IS_COPY, USE_ORIGINAL
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError
@@ -61,9 +62,13 @@ SUCCESSOR_S = 1.0  # a standby campaigns three times in it
 
 def control_plane(installation: Installation) -> LeaderInfo | None:
     """The leading control plane, or None. One on another machine, in another container or boot is watched for some
-    seconds."""
+    seconds. Raises SupersededError if it serves the store of which this one is a copy."""
     leader = installation.store.leader(watch=True)
-    return leader if leader is not None and may_act(leader) else None
+    if leader is None or not may_act(leader):
+        return None
+    if leader.serves is not None:
+        raise SupersededError(IS_COPY.format(leader.serves), hint=USE_ORIGINAL)
+    return leader
 
 
 def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
@@ -81,15 +86,17 @@ def started_once(
     installation: Installation, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
 ) -> LeaderInfo:
     """The leading control plane, started by `start` if there is none. If several processes on this host ask at once,
-    one of them starts it and the others wait. Raises SiteError."""
+    one of them starts it and the others wait. Raises SiteError, also if one is there that attends to no jobs."""
     running = control_plane(installation)
     if running is None:
         with _turn_to_start(installation.state_dir / "up.lock", progress):
             running = control_plane(installation)
             if running is None:
                 return start()
-    said = presence.control_plane(installation).to_go_on
-    progress(said or f"the control plane is already running (process {running.pid})")
+    if unattended := presence.control_plane(installation).unattended:
+        why, remedy = unattended
+        raise SiteError(why, hint=f"to go on: {remedy}")
+    progress(f"the control plane is already running (process {running.pid})")
     return running
 
 
@@ -118,6 +125,8 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
 
 def _start(installation: Installation, progress: Callable[[str], None]) -> LeaderInfo:
     require_ray()  # the control plane could start without it, but no job
+    for line in project_limits.keep(installation):
+        progress(line)
     progress("starting the control plane")
     return start_in_background(installation, environment_to_keep(installation))
 

@@ -28,6 +28,10 @@ def control_plane(installation: Installation, *, watch: bool = False) -> Control
     full = disk_full(installation.state_dir)
     if leader is None or not may_act(leader):
         return ControlPlaneView(running=False, pid=None, host=None, since_ms=None, disk_full=full)
+    if leader.serves is not None:
+        return ControlPlaneView(
+            running=False, pid=None, host=None, since_ms=None, disk_full=full, copy_of=leader.serves
+        )
     stopped = bool(leader.alive) and process_stopped(leader.pid)  # a pid is valid only where `alive` is known
     return ControlPlaneView(True, leader.pid, leader.host, leader.since_ms, stopped, full)
 

@@ -42,6 +42,7 @@ def _checks(config: Config) -> Iterator[Check]:
             (objects.ORDERS, objects.orders),
             ("clock", state.clock),
             ("control plane", state.control_plane),
+            ("project limits", state.limits_of_projects),
             ("jobs", state.quarantine),
             ("engine", state.engine),
             ("installation", state.installation),

@@ -8,7 +8,7 @@ from orchestrator.config.store_url import file_of_url
 from orchestrator.engine.machines import claims
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
-from orchestrator.services.control_plane import unmanaged
+from orchestrator.services.control_plane import project_limits, unmanaged
 from orchestrator.services.control_plane.presence import control_plane as find_control_plane
 from orchestrator.services.control_plane.presence import disk_full
 from orchestrator.services.views import Check
@@ -48,7 +48,7 @@ def clock(installation: Installation) -> Check:
 def control_plane(installation: Installation) -> Check:
     """Whether a control plane runs, if jobs need one."""
     found = find_control_plane(installation, watch=True)
-    if found.stopped and found.unattended is not None:
+    if (found.stopped or found.copy_of) and found.unattended is not None:
         why, remedy = found.unattended
         return Check("control plane", "warn", f"{why}: jobs are neither watched, moved nor booked", remedy)
     if found.running:
@@ -59,6 +59,15 @@ def control_plane(installation: Installation) -> Check:
     if waiting:
         return Check("control plane", "warn", f"not running, and {waiting} jobs wait for it", "tradewind up")
     return Check("control plane", "ok", "not running; `submit` starts it when needed")
+
+
+def limits_of_projects(installation: Installation) -> Check:
+    """Whether projects lost their limits because the control plane was started with another configuration."""
+    name = "project limits"
+    lost = project_limits.lost(installation)
+    if not lost:
+        return Check(name, "ok", "none was lost when the control plane started")
+    return Check(name, "warn", "; ".join(words for words, _ in lost), lost[0][1])
 
 
 def quarantine(installation: Installation) -> Check:

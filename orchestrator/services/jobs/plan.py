@@ -21,6 +21,7 @@ from orchestrator.policy import (
     MAY_PASS,
     NOT_MEASURED,
     OLD_PRICE,
+    OTHER_GPU,
     OVER_LIMITS,
     Demand,
     MoveLimits,
@@ -349,7 +350,9 @@ def require_feasible(view: PlanView) -> None:
         limited = any(each.topic == OVER_LIMITS for each in decided.rejected)
         raise InfeasibleError(
             f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons),
-            hint="raise that limit in tradewind.toml, or " * limited
+            hint="the simulated market has no such GPUs: enable a cloud or your own machines with `tradewind init`, or "
+            * (view.simulated and {each.topic for each in decided.rejected} == {OTHER_GPU})
+            + "raise that limit in tradewind.toml, or " * limited
             + ("raise the budget" if money else "relax these")
             + " in the job file"
             + ("" if view.anywhere or limited else ", or try plan --anywhere"),

@@ -18,10 +18,11 @@ from orchestrator.store.backends.sqlite import SqliteBackend
 
 
 class Backend(Protocol):
-    """A database. `place` is its name in messages. Transactions of `reading` see one snapshot and cannot write;
-    transactions of `writing` run one at a time."""
+    """A database. `place` is its name in messages; `file` is its file, as device:inode:path, None for a server.
+    Transactions of `reading` see one snapshot and cannot write; transactions of `writing` run one at a time."""
 
     place: str
+    file: str | None
     reading: Engine
     writing: Engine
 

@@ -56,6 +56,7 @@ class PostgresBackend:
     def __init__(self, url: URL, *, backups: Path | None) -> None:
         if find_spec("psycopg") is None:
             raise MissingExtraError("psycopg", "postgres")
+        self.file: str | None = None
         self.place = url.set(drivername="postgresql").render_as_string(hide_password=True)
         self._backups = backups
         self._patience_s = seconds(url, LOCK_TIMEOUT_S)

@@ -54,6 +54,7 @@ class SqliteBackend:
         self._timeout_s = seconds(url, BUSY_TIMEOUT_S)
         _require_file(self.path, create=create)
         self._identity = identity(self.path)
+        self.file: str | None = ":".join(map(str, (*(self._identity or ()), self.path)))
         self.reading: Engine = _engine(self._connect_to_read, _begin)
         self.writing: Engine = _engine(self.connect, _begin_to_write)
 

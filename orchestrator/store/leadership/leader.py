@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from orchestrator.errors import NotLeaderError, UnreadableRowError
 from orchestrator.store.rows import record
-from orchestrator.store.schema import leader
+from orchestrator.store.schema import leader, meta
 from providers.clock import boot_id
 from providers.procfs import process_start
 
@@ -25,6 +25,7 @@ TAKEOVER_S = 4.0
 """Wall seconds without a heartbeat after which a leader that may still be alive is deposed (see pulse.PULSE_S)."""
 
 _WATCH_S = 0.25
+_SERVED = "served-file"
 
 _LEADER = select(leader)
 _BEAT = update(leader).where(leader.c.epoch == bindparam("present")).values(beat=leader.c.beat + 1)
@@ -40,7 +41,8 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class LeaderInfo:
-    """The leader. `alive` is None if unknown, because it runs on another machine, in another container or boot."""
+    """The leader. `alive` is None if unknown, because it runs on another machine, in another container or boot.
+    `serves`: the other file that it serves, if this store is a copy of that."""
 
     holder: str
     epoch: int
@@ -48,6 +50,7 @@ class LeaderInfo:
     host: str
     since_ms: int
     alive: bool | None
+    serves: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,14 @@ def info_of(row: LeaderRow) -> LeaderInfo | None:
     return LeaderInfo(row.holder, row.epoch, process.pid, process.host, row.since_ms, process.alive())
 
 
+def serves(connection: Connection, file: str | None) -> str | None:
+    """The file that the leader serves, if that is another one than `file`: a copy names the leader of its original."""
+    found = connection.execute(select(meta.c.value).where(meta.c.key == _SERVED)).scalar_one_or_none()
+    if file is None or found is None or str(found).split(":")[:2] == file.split(":")[:2]:
+        return None
+    return str(found).split(":", 2)[-1]
+
+
 def may_take_over(row: LeaderRow, holder: str, campaign: Campaign, now_s: float) -> bool:
     """True if `holder` may depose the leader in `row`. `now_s` is of its monotonic clock."""
     silent_s = campaign.silent_s(row.epoch, row.beat, now_s)
@@ -142,8 +153,8 @@ def shows_life(read: Callable[[], object]) -> bool:
     return False
 
 
-def take_over(connection: Connection, row: LeaderRow, holder: str, now_ms: int) -> Leadership | None:
-    """Makes `holder` the leader, unless `row` changed since it was read (None)."""
+def take_over(connection: Connection, row: LeaderRow, holder: str, now_ms: int, file: str | None) -> Leadership | None:
+    """Makes `holder` the leader of the store in `file`, unless `row` changed since it was read (None)."""
     own = Process.own()
     done = connection.execute(
         update(leader)
@@ -158,7 +169,12 @@ def take_over(connection: Connection, row: LeaderRow, holder: str, now_ms: int) 
             since_ms=now_ms,
         )
     )
-    return Leadership(holder, row.epoch + 1) if done.rowcount else None
+    if not done.rowcount:
+        return None
+    connection.execute(delete(meta).where(meta.c.key == _SERVED))
+    if file is not None:
+        connection.execute(insert(meta).values(key=_SERVED, value=file))
+    return Leadership(holder, row.epoch + 1)
 
 
 def fence(connection: Connection, leadership: Leadership) -> None:

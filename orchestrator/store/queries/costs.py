@@ -138,7 +138,11 @@ class CostRows(LedgerRows):
         count, amount = self._connection.execute(sums).one()
         return [entry_of(row) for row in rows], int(count), int(amount)
 
-    def cost_values(self, name: Literal["project", "owner", "kind", "basis"]) -> list[str]:
+    def job_projects(self) -> list[str]:
+        """The projects of all jobs, also of those that have cost nothing."""
+        return [str(each) for each in self._connection.execute(select(job.c.project).distinct()).scalars()]
+
+    def cost_values(self, name: Literal["project", "owner", "kind", "offer", "basis"]) -> list[str]:
         """The different values of a column of the ledger."""
         return [
             str(each)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from sqlalchemy import Connection, inspect, text, update
 from sqlalchemy.engine import URL, make_url
 
-from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError
+from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError, shortened
 from orchestrator.store.backends.backend import Backend, backend_of, transaction
 from orchestrator.store.backends.faults import explain, of_disk
 from orchestrator.store.backends.files import JOURNALS, beside, identity, sync, temporary_file, unused
@@ -32,6 +32,7 @@ from orchestrator.store.recovery.examine import Examination
 from orchestrator.store.revise import ForeignDatabaseError, revision_of
 from orchestrator.store.schema import leader as leader_table
 from orchestrator.store.upgrade import install_id_of
+from providers.procfs import holders
 
 _KEPT_SCHEMA = "tradewind_replaced"
 
@@ -221,9 +222,15 @@ def _exclusive(path: Path) -> Iterator[None]:
             if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                 raise StoreError(
                     f"another process uses the store {path}",
-                    hint="stop everything that uses it (tradewind down --keep-jobs), then restore again",
+                    hint=f"stop {_users(path)}, then restore again",
                 ) from error
         yield
+
+
+def _users(path: Path) -> str:
+    """The processes that have the file open, as far as they can be seen."""
+    found = [f"process {pid} ({shortened(command)})" for pid, command in holders(path).items()]
+    return ", ".join(found) or "everything that uses it (tradewind down --keep-jobs)"
 
 
 def _replace_tables(url: str, staged: SqliteBackend, found: Backup, now_ms: int) -> str | None:

@@ -167,6 +167,17 @@ def test_with_json_stdout_and_stderr_together_are_one_document(tradewind: Run, s
     assert (result.exit_code, job["name"], job["state"]) == (0, "fresh", "queued")
 
 
+def test_a_gpu_that_the_simulated_market_lacks_needs_init(tradewind: Run, tmp_path: Path) -> None:
+    job = "name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: GPU}\n"
+    for gpu, named in (("H200:8", True), ("A100-80GB:8", False)):
+        (tmp_path / "no.yaml").write_text(job.replace("GPU", gpu))
+        refused = tradewind("submit", "no.yaml", "--yes")
+        assert refused.exit_code == 6
+        hint = " ".join(refused.stderr.split())
+        assert ("the simulated market has no such GPUs" in hint) == named
+        assert ("`tradewind init`" in hint) == named
+
+
 def test_what_is_impossible_is_shown_whole_before_it_is_refused(tradewind: Run, tmp_path: Path) -> None:
     (tmp_path / "no.yaml").write_text("name: no\ntrain: {entry: 'train:main', steps: 5}\nresources: {gpu: T4:7}\n")
     for command in (("plan", "no.yaml"), ("submit", "no.yaml", "--dry-run")):
@@ -296,6 +307,7 @@ def test_a_control_plane_that_is_stopped_is_named_with_its_remedy(tradewind: Run
                 said = " ".join(tradewind(*typed).output.split())
                 assert "is stopped" in said, typed
                 assert f"kill -CONT {process.pid}" in said, typed
+            assert tradewind("up").exit_code == 5  # a script goes on only where jobs are attended to
             assert json.loads(tradewind("status", "conv", "--output", "json").stdout)["control_plane"]["stopped"]
             process.send_signal(signal.SIGCONT)
             os.waitid(os.P_PID, process.pid, os.WCONTINUED)
@@ -703,6 +715,26 @@ def test_costs_are_titled_with_the_instants_that_were_named(tradewind: Run) -> N
 
     assert title("2026-11-29T20:00:00+02:00", "2026-11-29T23:00:00Z") == "2026-11-29 18:00 to 2026-11-29 23:00 UTC"
     assert title("2026-11-21", "2026-11-28") == "2026-11-21 to 2026-11-28"
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "remedy", "right"),
+    [
+        ("--kind", "compue", 'did you mean "compute"?', "egress"),
+        ("--cloud", "awz", 'did you mean "aws"?', "gcp"),
+        ("--project", "nosuch", "one of default", "default"),
+    ],
+)
+def test_costs_of_what_does_not_exist_are_refused(
+    tradewind: Run, option: str, wrong: str, remedy: str, right: str
+) -> None:
+    refused = tradewind("costs", option, wrong)
+    assert refused.exit_code == 2
+    assert f"there is no {option[2:]} '{wrong}'" in refused.stderr
+    assert remedy in refused.stderr
+    found = tradewind("costs", option, right, "--since", "2020-01-01", "--until", "2020-01-02")
+    assert found.exit_code == 0
+    assert "nothing was booked" in found.stdout
 
 
 @pytest.mark.parametrize(

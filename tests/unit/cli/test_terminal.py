@@ -346,6 +346,7 @@ def test_a_report_in_two_formats_at_once_is_refused(tradewind: Run) -> None:
         failed = tradewind("report", option, "--output", "json")
         assert failed.exit_code == 2
         assert json.loads(failed.output)["error"]["type"] == "UsageError"
+    assert tradewind("report", "--csv", "--savings-csv").exit_code == 2
 
 
 def test_a_report_written_to_a_page_is_in_the_document_too(tradewind: Run, tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
 
 def test_the_script_of_the_page_runs_without_an_account_and_without_ray(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, ROOT / SCRIPT, tmp_path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    for _ in range(2):  # also with the same folder again
+        done = subprocess.run([sys.executable, ROOT / SCRIPT, tmp_path], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
     said = [line.split()[0] for line in done.stdout.splitlines()]
     parts = ["plan", "cheapest", "fastest", "submitted", "prices", "offer", "event", "report", "error", "fields"]
     assert list(dict.fromkeys(said)) == parts

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -112,6 +113,38 @@ def test_down_on_a_copy_does_not_end_the_control_plane_of_the_store_that_it_was_
     finally:
         living_one.kill()
         living_one.wait()
+
+
+@pytest.fixture
+def copied_folder(config: Config, tmp_path: Path) -> Iterator[Config]:
+    """A copy of the state folder, as `cp -r` makes it, beside the original, which this very process serves."""
+    with closing(open_installation(config)) as installation:
+        lead(installation)
+        shutil.copytree(config.state_dir, tmp_path / "copy" / "state")
+        yield configured(tmp_path / "copy")
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=["up", "down"])
+def test_a_copy_beside_the_running_control_plane_refuses(
+    config: Config, copied_folder: Config, command: Callable[[Config], object]
+) -> None:
+    with pytest.raises(SupersededError, match=f"is a copy of {config.state_dir}/tradewind.db, and") as caught:
+        command(copied_folder)
+    assert "tradewind store adopt" in caught.value.hint
+    with closing(open_installation(config)) as installation:
+        assert lifecycle.control_plane(installation) is not None
+
+
+def test_the_control_plane_of_the_original_does_not_run_for_a_copy(config: Config, copied_folder: Config) -> None:
+    found = check(copied_folder, "control plane")
+    assert (found.state, check(config, "control plane").state) == ("warn", "ok")
+    assert f"is a copy of {config.state_dir}/tradewind.db" in found.found
+    with Client(copied_folder) as client:
+        view = client.control_plane.status()
+        assert not view.running
+        assert view.to_go_on.startswith("this store is a copy of ")
+        with pytest.raises(SupersededError):
+            client.control_plane.up()
 
 
 def test_doctor_tells_a_copy_and_the_store_apart(config: Config, copied: Config) -> None:

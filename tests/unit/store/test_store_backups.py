@@ -214,6 +214,16 @@ def test_nothing_is_restored_while_another_process_has_the_file_open(full: Store
     refused(url, path, "another process uses the store")
     assert content(full)[-1] == 5
     full.close()
+    uses = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM job'); print(); input()"
+    command = [sys.executable, "-u", "-c", uses, url.removeprefix("sqlite:///")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        with pytest.raises(StoreError) as caught:
+            restore(url, path, NOW_MS)
+        other.kill()
+    assert caught.value.hint.startswith(f"stop process {other.pid} ({sys.executable} -u -c ")
+    assert caught.value.hint.endswith("), then restore again")
     assert restore(url, path, NOW_MS).kept is not None
 
 

@@ -1,0 +1,92 @@
+"""Limits of projects that a control plane lacks, or has changed, because it was started with another configuration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.config import files_read
+from orchestrator.config.projects import DEFAULT, Project
+from orchestrator.installation import Installation
+from orchestrator.store import KeptLimits, Tx
+
+_LIMITS = ("max_instances", "max_usd_per_hour", "budget")
+
+
+def keep(installation: Installation) -> list[str]:
+    """Remember the limits of this configuration, which a control plane starts with. Returns what differs from those of
+    the last one, in words. Limits of a project without a table stay known as lost while it has jobs that have not
+    ended. Raises StoreError."""
+    config = installation.config
+    tables, origin = config.projects.tables, config.origins.get("projects", "default")
+    with installation.store.write() as tx:
+        before = {each.project: each for each in tx.project_limits()}
+        open_jobs = _open_jobs(tx)
+        now = {
+            name: before[name] if name in before and before[name].limits == limits and not before[name].lost else found
+            for name, project in tables.items()
+            if (limits := _limits(project))
+            for found in [KeptLimits(name, limits, _absolute(origin))]
+        }
+        gone = [replace(each, lost=True, lost_to=_files()) for name, each in before.items() if name not in tables]
+        kept = (*now.values(), *(each for each in gone if open_jobs[each.project]))
+        if kept != tuple(before.values()):
+            tx.set_project_limits(kept)
+    changed = [
+        f"projects.{name} has {_words(_limits(tables[name]))}; it had {_words(each.limits)}"
+        for name, each in before.items()
+        if name in tables and not each.lost and _limits(tables[name]) != each.limits
+    ]
+    return [f"warning: {_lost(each, open_jobs[each.project])}; {remedy(each)}" for each in gone] + changed
+
+
+def lost(installation: Installation) -> list[tuple[str, str]]:
+    """Projects with jobs that have not ended and without the limits that they had: each in words, and the remedy.
+    Raises StoreError."""
+    with installation.store.read() as tx:
+        found = [each for each in tx.project_limits() if each.lost]
+        open_jobs = _open_jobs(tx) if found else Counter[str]()
+    return [(_lost(each, open_jobs[each.project]), remedy(each)) for each in found if open_jobs[each.project]]
+
+
+def remedy(kept: KeptLimits) -> str:
+    """How to set the limits back, or to lift them for good."""
+    return (
+        f"to set them back, run `tradewind down --keep-jobs`, and `tradewind up` with the settings of {kept.origin}; "
+        f"to lift them, write an empty table [projects.{kept.project}]"
+    )
+
+
+def _lost(kept: KeptLimits, open_jobs: int) -> str:
+    jobs = {0: "", 1: ", and 1 of its jobs has not ended"}.get(
+        open_jobs, f", and {open_jobs} of its jobs have not ended"
+    )
+    had = f"{_words(kept.limits)}, from {kept.origin}"
+    return (
+        f"project {kept.project} no longer has the limits that it had ({had}){jobs}: "
+        f"the control plane's settings are from {kept.lost_to}"
+    )
+
+
+def _open_jobs(tx: Tx) -> Counter[str]:
+    return Counter(job.spec.project for job in tx.outlines(ended=False))
+
+
+def _limits(project: Project) -> tuple[str, ...]:
+    return tuple(f"{name} = {value}" for name in _LIMITS if (value := getattr(project, name)) != getattr(DEFAULT, name))
+
+
+def _words(limits: tuple[str, ...]) -> str:
+    return ", ".join(limits) or "no limits"
+
+
+def _absolute(origin: str) -> str:
+    """An origin in the working folder's file by its full path."""
+    return origin if origin.startswith(("env ", "command line")) else str(Path(origin).absolute())
+
+
+def _files() -> str:
+    """The configuration files that this process reads."""
+    found = [str(path) for path in files_read() if path.is_file()]
+    return " and ".join(found) or f"no configuration file (there is no {' and no '.join(map(str, files_read()))})"
