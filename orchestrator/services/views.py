@@ -57,9 +57,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. Without a
-    `forecast`, `no_forecast` gives the reason. `objective`: of the job, or the policy of its group, unless that is
-    `cheapest`, with which each job follows its own."""
+    """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. `loss` is that
+    of `step`; None if no run reported that step. Without a `forecast`, `no_forecast` gives the reason. `objective`: of
+    the job, or the policy of its group, unless that is `cheapest`, with which each job follows its own."""
 
     kind: ClassVar[str] = "job"
 

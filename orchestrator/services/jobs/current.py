@@ -215,7 +215,8 @@ def _view(
     group = groups.get(job.group_id or "")
     runs, facts = known.runs, known.facts
     alive = current_run(runs)
-    stepped = [run for run in runs if run.last_step > run.start_step]
+    step = max((run.last_step for run in runs), default=0)
+    there = [run.last_loss for run in runs if run.start_step < run.last_step == step]
     warnings = _warnings(known.reported, alive) if alive is not None else _failures(job, runs, facts)
     return JobView(
         id=job.id,
@@ -228,9 +229,9 @@ def _view(
         finished_at_ms=facts.finished_at_ms,
         deadline_at_ms=job.deadline_at_ms,
         budget_nano_usd=job.spec.budget_nano_usd,
-        step=max((run.last_step for run in runs), default=0),
+        step=step,
         total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
-        loss=stepped[-1].last_loss if stepped else None,
+        loss=there[-1] if there else None,
         offer_id=alive.offer_id if alive is not None else None,
         nano_usd_per_hour=known.price,
         paid_nano_usd=known.paid_nano_usd,
