@@ -85,7 +85,7 @@ class JobView:
     simulated: bool
     note: str  # the warnings, the latest decision or event, then what is requested, in words
     quarantine: str | None = None  # the error for which it was set aside; it waits for `resume`
-    warnings: tuple[str, ...] = ()  # what is wrong with its current run, such as "stuck at step 12"
+    warnings: tuple[str, ...] = ()  # what is wrong with its run, such as "stuck at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried
     forecast: JobForecast | None = None
     no_forecast: str = NOT_ASKED
@@ -99,16 +99,24 @@ class JobView:
         return None if self.offer_id is None else short_zone(self.offer_id)
 
     @property
+    def unreported(self) -> bool:
+        """Whether it has finished without reporting any of the steps that its job file states."""
+        return self.state == "finished" and self.step == 0 and bool(self.total_steps)
+
+    @property
     def done(self) -> float | None:
-        """The part of its work that is done, from 0 to 1; None if it is not known. All, if the job has finished: its
-        program need not have counted its steps."""
+        """The part of its work that is done, from 0 to 1; None if it is not known, also if it is `unreported`. All, if
+        the job has finished otherwise: its program may have ended early, or count no steps."""
         if self.state == "finished":
-            return 1.0
+            return None if self.unreported else 1.0
         return min(self.step / self.total_steps, 1.0) if self.total_steps else None
 
     @property
     def percent_done(self) -> str:
-        """The part that is done, such as `99%`, rounded down, so that 100% is all of it; "" if it is not known."""
+        """The part that is done, such as `99%`, rounded down, so that 100% is all of it; `0/500 (finished)` if it
+        is `unreported`, "" if it is not known."""
+        if self.unreported:
+            return f"0/{self.total_steps} (finished)"
         if self.state == "finished" or not self.total_steps:
             return "" if self.done is None else "100%"
         return f"{min(100 * self.step // self.total_steps, 100)}%"

@@ -250,7 +250,7 @@ def ratio(value: Estimate | None) -> str:
 
 def progress(job: JobView) -> str:
     """`1200/20000 (6%)`; of a job that has finished without having counted all its steps `0/500 (finished)`."""
-    if not job.total_steps or job.done is None:
+    if not job.total_steps:
         return str(job.step)
     uncounted = job.state == "finished" and job.step < job.total_steps
     share = job.state if uncounted else job.percent_done

@@ -37,6 +37,7 @@ _STALLED_OUTSIDE: Mapping[object, str] = {
     "save": "is stuck in a save",
     "end": "has not exited after its last step",
 }
+_NO_STEP = "its program ended without reporting a step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,10 @@ def _view(
     alive = current_run(runs)
     step = max((run.last_step for run in runs), default=0)
     there = [run.last_loss for run in runs if run.start_step < run.last_step == step]
+    total_steps = job.spec.train.steps if facts.total_steps is None else facts.total_steps
     warnings = _warnings(known.reported, alive) if alive is not None else _failures(job, runs, facts)
+    if job.state == "finished" and step == 0 and total_steps:
+        warnings = (_NO_STEP,)
     return JobView(
         id=job.id,
         name=job.name,
@@ -230,7 +234,7 @@ def _view(
         deadline_at_ms=job.deadline_at_ms,
         budget_nano_usd=job.spec.budget_nano_usd,
         step=step,
-        total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
+        total_steps=total_steps,
         loss=there[-1] if there else None,
         offer_id=alive.offer_id if alive is not None else None,
         nano_usd_per_hour=known.price,

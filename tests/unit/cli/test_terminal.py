@@ -394,8 +394,10 @@ def test_the_jobs_of_a_sweep_are_compared_by_value_and_loss_on_80_columns() -> N
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_job_that_has_finished_without_counting_steps_is_done() -> None:
-    cells = [(job_view("finished", 0, 500), "100%", "0/500 (finished)"), (job_view("finished", 7, None), "100%", "7")]
+def test_a_job_that_has_finished_is_done_but_not_if_it_reported_none_of_the_steps_that_its_job_file_states() -> None:
+    cells = [(job_view("finished", 0, None), "100%", "0"), (job_view("finished", 7, None), "100%", "7")]
+    cells += [(job_view("finished", 0, 500), "0/500 (finished)", "0/500 (finished)")]
+    cells += [(job_view("finished", 300, 500), "100%", "300/500 (finished)")]
     cells += [
         (job_view("finished", 500, 500), "100%", "500/500 (100%)"),
         (job_view("failed", 5, 500), "1%", "5/500 (1%)"),
