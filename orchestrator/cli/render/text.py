@@ -181,6 +181,18 @@ def amount(nano_usd: int | None) -> str:
     return "-" if nano_usd is None else about_usd(nano_usd)
 
 
+def budget_amount(nano_usd: int | None) -> str:
+    """An amount that somebody set: as `amount`, with as many more decimals as it has, so that it is never rounded."""
+    if nano_usd is None:
+        return "-"
+    return max(amount(nano_usd), format_usd(nano_usd, 9).rstrip("0"), key=len)
+
+
+def counted(jobs: int) -> str:
+    """`1 job`, `12 jobs`."""
+    return "1 job" if jobs == 1 else f"{jobs} jobs"
+
+
 def rate(nano_usd_per_hour: int | None) -> str:
     """`$1.2100/h`."""
     return "-" if nano_usd_per_hour is None else f"{format_usd(nano_usd_per_hour, 4)}/h"
