@@ -2,7 +2,7 @@
 
     billed_from      training_from                                training_to            billed_to
         | provisioning   | useful, lost work, checkpoint; rest: idle,  | migration or idle  |
-        |                | or unreported if no step was reported       |                    |
+        |                | or unreported if steps were not reported    |                    |
 
 All values are integers and their sum is exact. What a trainer measured in wall seconds is converted by the clock's
 factor and limited to the time available.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
+from itertools import pairwise
 from operator import add
 
 from orchestrator.model import Run
@@ -21,7 +22,8 @@ from orchestrator.model import Run
 class TimeBreakdown:
     """Milliseconds of market time.
 
-    `unreported_ms` is the time in which a program ran that reported no steps; how much of it was useful is not known.
+    `unreported_ms` is the time in which a program ran that reported no steps, or some that are only known from the
+    checkpoint that a later run restored; how much of it was useful is not known.
     `lost_work_ms` is time spent on steps that an earlier run had done and lost. `migration_ms` is what a run was billed
     while being replaced, or for an aborted takeover from a machine that trained. `idle_ms` is the rest: waiting as a
     standby, being quiesced, stalls, and the time between the last step and the end of billing.
@@ -47,12 +49,23 @@ class TimeBreakdown:
 def job_breakdown(runs: Sequence[Run], upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
     """The breakdown of all runs of one job. If nothing trained while a machine was awaited that was given up before it
     did, it was awaited for a start, not for a move."""
-    found = TimeBreakdown()
+    found, unseen = TimeBreakdown(), _unseen(runs)
     for run in runs:
-        parts = time_breakdown(run, upto_ms, factor=factor)
+        parts = time_breakdown(run, upto_ms, factor=factor, unseen_steps=unseen.get(run.id, 0))
         if run.end == "aborted" and not any(_trained_during(other, run) for other in runs):
             parts = replace(parts, provisioning_ms=parts.provisioning_ms + parts.migration_ms, migration_ms=0)
         found += parts
+    return found
+
+
+def _unseen(runs: Sequence[Run]) -> dict[str, int]:
+    """By run, the steps that it made but that no report has, for example after a backup was restored: the next run that
+    trained began beyond all that was reported before."""
+    trained = sorted((run for run in runs if run.training_from_ms is not None), key=lambda run: run.generation)
+    found, reached = {}, 0
+    for before, run in pairwise(trained):
+        reached = max(reached, before.last_step)
+        found[before.id] = max(0, run.start_step - reached)
     return found
 
 
@@ -62,18 +75,19 @@ def _trained_during(other: Run, run: Run) -> bool:
     return began_ms is not None and began_ms <= run.created_at_ms and (ended_ms is None or run.created_at_ms < ended_ms)
 
 
-def time_breakdown(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
+def time_breakdown(run: Run, upto_ms: int, *, factor: float = 1.0, unseen_steps: int = 0) -> TimeBreakdown:
     """The breakdown of the time billed to `run` up to `upto_ms`, over all its machines. `factor`: market seconds per
-    wall second (Clock.factor)."""
+    wall second (Clock.factor). `unseen_steps`: those that it made besides the ones that it reported."""
     if not run.members:
-        return of_one_machine(run, upto_ms, factor=factor)
+        return of_one_machine(run, upto_ms, factor=factor, unseen_steps=unseen_steps)
     alone = (
         replace(run, members=(), billed_from_ms=m.billed_from_ms, billed_to_ms=m.billed_to_ms) for m in run.members
     )
-    return sum((of_one_machine(each, upto_ms, factor=factor) for each in alone), TimeBreakdown())
+    parts = (of_one_machine(each, upto_ms, factor=factor, unseen_steps=unseen_steps) for each in alone)
+    return sum(parts, TimeBreakdown())
 
 
-def of_one_machine(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakdown:
+def of_one_machine(run: Run, upto_ms: int, *, factor: float = 1.0, unseen_steps: int = 0) -> TimeBreakdown:
     """The breakdown of the run's billed interval, as if it were that of one machine."""
     if run.billed_from_ms is None:
         return TimeBreakdown()
@@ -94,7 +108,10 @@ def of_one_machine(run: Run, upto_ms: int, *, factor: float = 1.0) -> TimeBreakd
     tail = end - trained_to
     replaced = run.end == "moved" or run.state == "quiesced"
     rest = left - checkpoint - worked
-    unreported = rest if run.last_step == 0 and run.useful_s == 0 else 0
+    if (run.last_step == 0 and run.useful_s == 0) or (unseen_steps and not run.step_wall_s):
+        unreported = rest
+    else:
+        unreported = min(rest, _market_ms(unseen_steps * (run.step_wall_s or 0.0), factor))
     return TimeBreakdown(
         useful_ms=worked - repeated,
         checkpoint_ms=checkpoint,

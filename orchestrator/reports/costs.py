@@ -1,7 +1,7 @@
 """Costs: what was spent in a period, by project, owner, kind, job, cloud or month, next to the period before.
 
 Every total is the sum of its rows and of the ledger's entries. A change is split into its two causes: more or fewer
-machine hours, and a higher or lower price per machine hour.
+machine hours, and a higher or lower price per machine hour. The causes of the total are the sums of those of its rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ MOST_NAMED = 20  # valid values, in an error
 @dataclass(frozen=True, slots=True)
 class CostRow:
     """A group: its costs (nano-USD), machine hours, entries and jobs in the period, and costs and hours in the period
-    before. `key` is what the group is named by in the ledger, `name` what people call it."""
+    before. `key` is what the group is named by in the ledger, `name` what people call it. The change is
+    `by_hours_nano_usd` plus `by_price_nano_usd`; both are None for days and months, which are not compared."""
 
     key: str
     name: str
@@ -50,25 +51,13 @@ class CostRow:
     jobs: int
     before_nano_usd: int
     before_machine_ms: int
+    by_hours_nano_usd: int | None = None
+    by_price_nano_usd: int | None = None
 
     @property
     def change_nano_usd(self) -> int:
         """The costs minus those of the period before."""
         return self.amount_nano_usd - self.before_nano_usd
-
-    @property
-    def by_hours_nano_usd(self) -> int | None:
-        """The part of the change that more or fewer machine hours explain, at the former price per hour; None without
-        hours before."""
-        if not self.before_machine_ms:
-            return None
-        return self.before_nano_usd * (self.machine_ms - self.before_machine_ms) // self.before_machine_ms
-
-    @property
-    def by_price_nano_usd(self) -> int | None:
-        """The rest of the change: a higher or lower price per machine hour."""
-        hours = self.by_hours_nano_usd
-        return None if hours is None else self.change_nano_usd - hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +152,7 @@ def costs(
         len({job for _, job in billed}),
         sum(each.amount_nano_usd for each in before),
         sum(each.machine_ms for each in before),
+        *_sums_of_causes(rows),
     )
     return CostView(
         at_ms=installation.clock.now_ms(),
@@ -232,6 +222,8 @@ def costs_csv(view: CostView) -> str:
         "entries",
         "jobs",
         "before_nano_usd",
+        "by_hours_nano_usd",
+        "by_price_nano_usd",
     )
     rows = (
         (
@@ -243,6 +235,8 @@ def costs_csv(view: CostView) -> str:
             each.entries,
             each.jobs,
             each.before_nano_usd,
+            "" if each.by_hours_nano_usd is None else each.by_hours_nano_usd,
+            "" if each.by_price_nano_usd is None else each.by_price_nano_usd,
         )
         for each in view.rows
     )
@@ -274,7 +268,24 @@ def _rows(
     rows = [CostRow(key, key, of[0], of[1], of[2], jobs.get(key, 0), of[3], of[4]) for key, of in sums.items()]
     if group_by in ("day", "month"):
         return sorted(rows, key=lambda each: int(each.key.replace("-", "")))
+    rows = [replace(each, by_hours_nano_usd=of[0], by_price_nano_usd=of[1]) for each in rows for of in [_causes(each)]]
     return sorted(rows, key=lambda each: (-each.amount_nano_usd, -each.before_nano_usd, each.key))
+
+
+def _causes(row: CostRow) -> tuple[int, int]:
+    """The parts of a change that machine hours and prices explain. Hours count at the former price, or at their own if
+    there were none before; all the rest is the price, also costs of a group that had no machine hours."""
+    if row.before_machine_ms:
+        by_hours = row.before_nano_usd * (row.machine_ms - row.before_machine_ms) // row.before_machine_ms
+    else:
+        by_hours = row.change_nano_usd if row.machine_ms else 0
+    return by_hours, row.change_nano_usd - by_hours
+
+
+def _sums_of_causes(rows: Sequence[CostRow]) -> tuple[int | None, int | None]:
+    hours = [each.by_hours_nano_usd for each in rows if each.by_hours_nano_usd is not None]
+    prices = [each.by_price_nano_usd for each in rows if each.by_price_nano_usd is not None]
+    return (sum(hours), sum(prices)) if len(hours) == len(rows) else (None, None)
 
 
 def _names(tx: Tx, group_by: CostGroup, rows: Sequence[CostRow]) -> tuple[CostRow, ...]:

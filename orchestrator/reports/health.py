@@ -12,9 +12,9 @@ from orchestrator.model import Run
 from orchestrator.prices.views import PricedRegion, PriceStatus
 from orchestrator.reports.incidents import Incident, incidents
 from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.control_plane.views import ControlPlaneView
 from orchestrator.services.jobs.current import job_views
 from orchestrator.services.prices.prices import status
-from orchestrator.services.views import ControlPlaneView
 from orchestrator.store import JobFilter, PollRecord, Quarantined
 
 OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")

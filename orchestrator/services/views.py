@@ -30,6 +30,7 @@ from orchestrator.model import (
     Run,
     Trace,
 )
+from orchestrator.services.control_plane.views import ControlPlaneView
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
 from orchestrator.services.shortfalls import FullLimit, ProjectMoney
 from providers.bucket import Bucket
@@ -57,9 +58,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. Without a
-    `forecast`, `no_forecast` gives the reason. `objective`: of the job, or the policy of its group, unless that is
-    `cheapest`, with which each job follows its own."""
+    """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. `loss` is that
+    of `step`; None if no run reported that step. Without a `forecast`, `no_forecast` gives the reason. `objective`: of
+    the job, or the policy of its group, unless that is `cheapest`, with which each job follows its own."""
 
     kind: ClassVar[str] = "job"
 
@@ -85,7 +86,7 @@ class JobView:
     simulated: bool
     note: str  # the warnings, the latest decision or event, then what is requested, in words
     quarantine: str | None = None  # the error for which it was set aside; it waits for `resume`
-    warnings: tuple[str, ...] = ()  # what is wrong with its current run, such as "stuck at step 12"
+    warnings: tuple[str, ...] = ()  # what is wrong with its run, such as "stuck at step 12"
     trial: Trial | None = None  # of a job that was just submitted, if its program was tried
     forecast: JobForecast | None = None
     no_forecast: str = NOT_ASKED
@@ -99,16 +100,24 @@ class JobView:
         return None if self.offer_id is None else short_zone(self.offer_id)
 
     @property
+    def unreported(self) -> bool:
+        """Whether it has finished without reporting any of the steps that its job file states."""
+        return self.state == "finished" and self.step == 0 and bool(self.total_steps)
+
+    @property
     def done(self) -> float | None:
-        """The part of its work that is done, from 0 to 1; None if it is not known. All, if the job has finished: its
-        program need not have counted its steps."""
+        """The part of its work that is done, from 0 to 1; None if it is not known, also if it is `unreported`. All, if
+        the job has finished otherwise: its program may have ended early, or count no steps."""
         if self.state == "finished":
-            return 1.0
+            return None if self.unreported else 1.0
         return min(self.step / self.total_steps, 1.0) if self.total_steps else None
 
     @property
     def percent_done(self) -> str:
-        """The part that is done, such as `99%`, rounded down, so that 100% is all of it; "" if it is not known."""
+        """The part that is done, such as `99%`, rounded down, so that 100% is all of it; `0/500 (finished)` if it
+        is `unreported`, "" if it is not known."""
+        if self.unreported:
+            return f"0/{self.total_steps} (finished)"
         if self.state == "finished" or not self.total_steps:
             return "" if self.done is None else "100%"
         return f"{min(100 * self.step // self.total_steps, 100)}%"
@@ -137,49 +146,6 @@ class JobList:
     simulated: bool
     ended: int = 0  # number of ended jobs that are not in the list
     next_cursor: str | None = None  # of the next page; None: this is the last one
-
-
-IS_COPY = "this store is a copy of {}, and the control plane serves that one"
-USE_ORIGINAL = (
-    "use the original; to replace it with this copy, run `tradewind down --keep-jobs` there, then here "
-    "`tradewind store adopt` and `tradewind up`"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ControlPlaneView:
-    """The control plane. `since_ms` is None if none runs. One that is `stopped` (SIGSTOP, Ctrl-Z) does nothing until
-    its process is continued, and none can store anything where the disk of the state folder is full. `ended`: by the
-    `down` that tells it. `copy_of`: the file that the control plane serves, if this store is a copy of it."""
-
-    kind: ClassVar[str] = "control-plane"
-
-    running: bool
-    pid: int | None
-    host: str | None
-    since_ms: int | None
-    stopped: bool = False
-    disk_full: bool = False
-    ended: bool = False
-    copy_of: str | None = None
-
-    @property
-    def unattended(self) -> tuple[str, str] | None:
-        """Why jobs are neither watched, moved nor booked, and the command that changes it; None if they are."""
-        if self.disk_full:
-            return "the disk of the state folder is full", "tradewind doctor"
-        if self.copy_of is not None:
-            return IS_COPY.format(self.copy_of), USE_ORIGINAL
-        if not self.running:
-            return "no control plane is running here", "tradewind up"
-        if self.stopped:
-            return f"the control plane (process {self.pid}) is stopped", f"kill -CONT {self.pid}"
-        return None
-
-    @property
-    def to_go_on(self) -> str:
-        """The same in one line; "" if jobs are attended to."""
-        return "; to go on: ".join(self.unattended or ())
 
 
 @dataclass(frozen=True, slots=True)

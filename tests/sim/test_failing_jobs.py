@@ -384,3 +384,7 @@ def test_a_program_that_never_attached_is_finished_when_it_ends(home: SimulatedI
     assert home.job(job).state == "finished"
     reported = home.events(job, "job.finished")[0].message
     assert "never called attach()" in reported
+    view = current.job(home.installation, job.id)
+    assert view.warnings == ("its program ended without reporting a step",)
+    assert view.note.startswith(view.warnings[0])
+    assert view.percent_done == "0/40 (finished)"

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from playwright.sync_api import Browser
 
 from orchestrator.client import Client
 from orchestrator.config import load_config
@@ -20,7 +21,8 @@ from orchestrator.model import Event, Job, JobSpec, TrainSpec
 from orchestrator.services.caller import Caller
 from orchestrator.web.serve import serving
 from orchestrator.web.site import Site
-from tests.web.dashboard import Served
+from tests.web.dashboard import Served, add_hostile
+from tests.web.inspection import complaints_on_a_telephone, telephone
 
 PAGES = (
     "/",
@@ -57,6 +59,16 @@ def test_a_page_without_data_says_so(empty: Served, path: str) -> None:
     assert any(each in body for each in (b"No ", b"no jobs yet", b"Nothing ")), body.decode()
     for twin in (".json", ".csv"):
         assert empty.get(("/overview" if path == "/" else path) + twin)[0] == 200
+
+
+def test_long_words_of_errors_wrap_on_a_telephone(empty: Served, browser: Browser) -> None:
+    job_id = add_hostile(empty.installation, "long", 1)
+    with empty.installation.store.write() as tx:
+        tx.set_job_state(job_id, "failed")
+        tx.set_job_facts(job_id, error=f"ValueError: {'x' * 400}", quarantine=f"cannot write {'/a_folder' * 40}")
+    with telephone(browser) as page:
+        for path in (f"/jobs/{job_id}", "/jobs?state=failed", "/health", "/"):
+            assert complaints_on_a_telephone(page, empty.url + path) == [], path
 
 
 def test_a_store_that_a_newer_version_has_upgraded_meanwhile(empty: Served) -> None:

@@ -13,8 +13,11 @@ from operator import attrgetter
 
 import pytest
 
+from orchestrator.cli.render.screens.costs import costs
+from orchestrator.cli.render.text import Screen
 from orchestrator.formats.documents import to_json
 from orchestrator.formats.readable import iso
+from orchestrator.reports.costs import GROUPS, costs_csv
 from orchestrator.store import CostFilter
 from tests.web.dashboard import HOSTILE, Served
 
@@ -124,11 +127,21 @@ def test_a_shorter_list_of_costs_says_what_it_leaves_out(fleet: Served) -> None:
 
 
 def test_the_two_causes_of_a_change_add_up_to_it(fleet: Served) -> None:
-    view = fleet.client.reports.costs("project", month="2026-11")
-    known = [row for row in view.rows if row.by_hours_nano_usd is not None]
-    assert known
-    for row in known:
-        assert (row.by_hours_nano_usd or 0) + (row.by_price_nano_usd or 0) == row.change_nano_usd
+    for by in (each for each in GROUPS if each not in ("day", "month")):
+        view = fleet.client.reports.costs(by, month="2026-11", every=True)
+        assert any(row.before_nano_usd for row in view.rows)
+        for row in (*view.rows, view.total):
+            assert (row.by_hours_nano_usd or 0) + (row.by_price_nano_usd or 0) == row.change_nano_usd
+        assert view.total.by_hours_nano_usd == sum(row.by_hours_nano_usd or 0 for row in view.rows)
+        assert to_json(view)["total"]["by_price_nano_usd"] == view.total.by_price_nano_usd
+        rows = list(csv.DictReader(io.StringIO(costs_csv(view))))
+        assert sum(int(row["by_price_nano_usd"]) for row in rows) == view.total.by_price_nano_usd
+
+
+def test_days_and_months_are_not_compared_with_a_period_before(fleet: Served) -> None:
+    view = fleet.client.reports.costs("month", month="2026-11")
+    assert (view.total.by_hours_nano_usd, view.total.by_price_nano_usd) == (None, None)
+    assert "change" not in costs(view, Screen())
 
 
 def test_adjacent_periods_neither_share_nor_miss_an_entry(fleet: Served) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -19,7 +21,7 @@ from orchestrator.web.site import Site
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 from tests.web.dashboard import HOSTILE, Served
-from tests.web.inspection import watched
+from tests.web.inspection import paths, watched
 
 SOON_MS = 20_000
 
@@ -68,6 +70,29 @@ def test_a_page_whose_reader_is_in_the_middle_of_something_is_left_alone_and_say
     expect(link).to_be_focused()
     page.reload()
     expect(page.locator("main")).to_contain_text("news_that_waits")
+
+
+def test_local_time_is_that_of_the_whole_page_which_names_it(browser: Browser, fleet: Served) -> None:
+    context = browser.new_context(timezone_id="America/New_York")
+    page = context.new_page()
+    page.goto(fleet.url + paths(fleet.client)["/jobs/JOB"])
+    in_utc = page.locator("footer time").text_content(), page.locator(".plot .x").all_inner_texts()
+    expect(page.locator("#zone-name")).to_have_text("UTC")
+    page.locator("#zone").click()
+    for _ in range(2):  # also after a reload
+        expect(page.locator("#zone-name")).to_have_text("local time (America/New_York)")
+        instants = page.evaluate("[...document.querySelectorAll('time')].map(of => [of.dateTime, of.textContent])")
+        assert len({at for at, _ in instants}) > 10
+        for at, shown in instants:
+            local = datetime.fromisoformat(at).astimezone(ZoneInfo("America/New_York"))
+            forms = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d", "%H:%M", "%-d %b %H:%M")
+            assert shown in [local.strftime(form) for form in forms], (at, shown)
+        page.reload()
+    page.locator("#zone").click()
+    assert (page.locator("footer time").text_content(), page.locator(".plot .x").all_inner_texts()) == in_utc
+    charts = page.locator("figure", has=page.locator("figcaption", has_text="Where it ran"))
+    assert charts.locator(".x time").count() == charts.locator(".x span").count() > 2
+    context.close()
 
 
 @pytest.fixture

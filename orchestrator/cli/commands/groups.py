@@ -88,7 +88,9 @@ def submit_group(
             plan = client.groups.plan(spec)
         if shown:
             out.review(plan)
-        if not yes and not out.confirm(f"Submit these {len(spec.jobs)} jobs?"):
+        if not yes and not out.confirm(
+            "Submit this job?" if len(spec.jobs) == 1 else f"Submit these {len(spec.jobs)} jobs?"
+        ):
             out.note("nothing was submitted")
             raise typer.Exit(0)
         if yes:

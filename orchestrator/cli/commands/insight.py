@@ -109,7 +109,8 @@ def costs(
     """Show what was spent, by group, next to the period before.
 
     Totals are the exact sums of the ledger's entries. A change is split into its causes: more or fewer machine hours,
-    and a higher or lower price per hour.
+    and a higher or lower price per hour. Hours count at the former price, those of a new group at their own; the
+    causes of the total are the sums of those of all groups. Days and months are not compared.
     """
     from typing import cast
 

@@ -274,5 +274,7 @@ def exit_as(job: "JobView") -> None:
         from orchestrator.errors import PartialFailure
 
         if job.state == "paused":
-            raise PartialFailure(f"{job.name} is {job.note}", hint=f"tradewind resume {job.name}")
+            from orchestrator.services.jobs.explain import why_paused
+
+            raise PartialFailure(why_paused(job), hint=f"tradewind resume {job.name}")
         raise PartialFailure(f"{job.name} {job.state}", hint=f"tradewind logs {job.name}")

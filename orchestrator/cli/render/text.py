@@ -181,6 +181,18 @@ def amount(nano_usd: int | None) -> str:
     return "-" if nano_usd is None else about_usd(nano_usd)
 
 
+def budget_amount(nano_usd: int | None) -> str:
+    """An amount that somebody set: as `amount`, with as many more decimals as it has, so that it is never rounded."""
+    if nano_usd is None:
+        return "-"
+    return max(amount(nano_usd), format_usd(nano_usd, 9).rstrip("0"), key=len)
+
+
+def counted(jobs: int) -> str:
+    """`1 job`, `12 jobs`."""
+    return "1 job" if jobs == 1 else f"{jobs} jobs"
+
+
 def rate(nano_usd_per_hour: int | None) -> str:
     """`$1.2100/h`."""
     return "-" if nano_usd_per_hour is None else f"{format_usd(nano_usd_per_hour, 4)}/h"
@@ -250,7 +262,7 @@ def ratio(value: Estimate | None) -> str:
 
 def progress(job: JobView) -> str:
     """`1200/20000 (6%)`; of a job that has finished without having counted all its steps `0/500 (finished)`."""
-    if not job.total_steps or job.done is None:
+    if not job.total_steps:
         return str(job.step)
     uncounted = job.state == "finished" and job.step < job.total_steps
     share = job.state if uncounted else job.percent_done

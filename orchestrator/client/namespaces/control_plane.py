@@ -9,11 +9,12 @@ from pathlib import Path
 from orchestrator.client.arguments import checked
 from orchestrator.client.session import Session
 from orchestrator.services.control_plane import lifecycle, presence, settings, unmanaged
+from orchestrator.services.control_plane.views import ControlPlaneView
 from orchestrator.services.doctor import examine, examine_clouds, policy
 from orchestrator.services.secrets import submission
 from orchestrator.services.setup.outcome import set_up
 from orchestrator.services.setup.views import SetUp
-from orchestrator.services.views import Accepted, CloudPolicy, ControlPlaneView, Diagnosis, SettingList
+from orchestrator.services.views import Accepted, CloudPolicy, Diagnosis, SettingList
 
 
 def _silent(_text: str) -> None:

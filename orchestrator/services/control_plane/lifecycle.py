@@ -41,8 +41,8 @@ from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
 from orchestrator.services.control_plane import background_log, presence, project_limits
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
+from orchestrator.services.control_plane.views import IS_COPY, USE_ORIGINAL
 from orchestrator.services.jobs.commands import OWN_STATE
-from orchestrator.services.views import IS_COPY, USE_ORIGINAL
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
 from providers.errors import ProviderError

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from orchestrator.installation import Installation
-from orchestrator.services.views import ControlPlaneView
+from orchestrator.services.control_plane.views import ControlPlaneView
 from orchestrator.store import LeaderInfo
 from providers.procfs import process_stopped
 

@@ -75,7 +75,7 @@ def state_folder(config: Config) -> Check:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         fix = "set state_dir in tradewind.toml, or TRADEWIND_STATE_DIR, to a writable folder"
         return Check("state folder", "fail", f"{folder} cannot be written ({origin})", fix)
-    made = "" if folder.exists() else ", created when first needed"
+    made = "" if folder.exists() else ", new"
     return Check("state folder", "ok", f"{folder} ({origin}{made})")
 
 

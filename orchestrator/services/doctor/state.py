@@ -57,7 +57,8 @@ def control_plane(installation: Installation) -> Check:
     with installation.store.read() as tx:
         waiting = sum(job.state != "paused" for job in tx.outlines(ended=False))
     if waiting:
-        return Check("control plane", "warn", f"not running, and {waiting} jobs wait for it", "tradewind up")
+        wait = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
+        return Check("control plane", "warn", f"not running, and {wait} for it", "tradewind up")
     return Check("control plane", "ok", "not running; `submit` starts it when needed")
 
 

@@ -37,6 +37,7 @@ _STALLED_OUTSIDE: Mapping[object, str] = {
     "save": "is stuck in a save",
     "end": "has not exited after its last step",
 }
+_NO_STEP = "its program ended without reporting a step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +216,12 @@ def _view(
     group = groups.get(job.group_id or "")
     runs, facts = known.runs, known.facts
     alive = current_run(runs)
-    stepped = [run for run in runs if run.last_step > run.start_step]
+    step = _step(job, runs)
+    there = [run.last_loss for run in runs if run.start_step < run.last_step == step]
+    total_steps = job.spec.train.steps if facts.total_steps is None else facts.total_steps
     warnings = _warnings(known.reported, alive) if alive is not None else _failures(job, runs, facts)
+    if job.state == "finished" and step == 0 and total_steps:
+        warnings = (_NO_STEP,)
     return JobView(
         id=job.id,
         name=job.name,
@@ -228,9 +233,9 @@ def _view(
         finished_at_ms=facts.finished_at_ms,
         deadline_at_ms=job.deadline_at_ms,
         budget_nano_usd=job.spec.budget_nano_usd,
-        step=_step(job, runs),
-        total_steps=job.spec.train.steps if facts.total_steps is None else facts.total_steps,
-        loss=stepped[-1].last_loss if stepped else None,
+        step=step,
+        total_steps=total_steps,
+        loss=there[-1] if there else None,
         offer_id=alive.offer_id if alive is not None else None,
         nano_usd_per_hour=known.price,
         paid_nano_usd=known.paid_nano_usd,

@@ -42,6 +42,11 @@ def explain(installation: Installation, ref: str) -> Explanation:
         return replace(told, not_rentable=not_rentable(tx, installation.providers))
 
 
+def why_paused(job: JobView) -> str:
+    """A sentence about a paused job: `conv is paused at its last checkpoint`, or its warnings and then that."""
+    return f"{job.name}: {job.note}" if job.warnings else f"{job.name} is {job.note}"
+
+
 def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
     view = job_view(installation, tx, job)
     plan = tx.latest_plan(job.id) if job.state != "paused" else None  # it waits for its user, not for an offer
@@ -53,7 +58,7 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
     if job.state == "failed":
         headline += f": {(tx.job_facts(job.id).error or 'its code raised').strip().splitlines()[-1]}"
     elif job.state == "paused":
-        headline = f"{job.name} is {view.note}"
+        headline = why_paused(view)
     elif decisions and job.state not in TERMINAL:
         headline += f": {decisions[0].reason}"
     return _explanation(

@@ -7,19 +7,33 @@ const keep = (name, value) => { try { localStorage.setItem(name, value); } catch
 // Times: written in UTC by the server, shown in the reader's zone on request.
 function showTimes(where) {
   const local = kept("zone") === "local";
-  for (const node of where.querySelectorAll("time[datetime]")) {
+  for (const node of where.querySelectorAll("time[data-form]")) {
     const at = new Date(node.dateTime);
     const of = local ? new Date(at.getTime() - at.getTimezoneOffset() * 60000) : at;
     const text = of.toISOString().replace("T", " ");
     node.textContent = text.slice(0, { day: 10, second: 19 }[node.dataset.form] || 16);
   }
-  const button = document.getElementById("zone");
+  for (const chart of where.querySelectorAll(".plot .x")) {
+    let before = "";
+    for (const node of chart.querySelectorAll("time")) {
+      node.dataset.utc ??= node.textContent;
+      const at = new Date(node.dateTime), day = at.toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+      const clock = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+      const dated = node.dataset.axis === "date" || before && day !== before;
+      const shown = clock === "00:00" ? day : dated ? `${day} ${clock}` : clock;
+      node.textContent = local ? shown : node.dataset.utc;
+      before = day;
+    }
+  }
+  const button = document.getElementById("zone"), name = document.getElementById("zone-name");
   if (button) { button.hidden = false; button.textContent = local ? "Local time" : "UTC"; }
+  if (name) name.textContent = local ? `local time (${Intl.DateTimeFormat().resolvedOptions().timeZone})` : "UTC";
 }
 document.addEventListener("click", event => {
   if (event.target.id === "zone") {
     keep("zone", kept("zone") === "local" ? "utc" : "local");
     showTimes(document);
+    document.dispatchEvent(new Event("zone"));
   }
 });
 showTimes(document);

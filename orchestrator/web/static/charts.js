@@ -79,6 +79,7 @@
       chart.setData([found.times, ...found.values]);
       history.replaceState(null, "", opened);
     });
+    document.addEventListener("zone", () => chart.redraw(true, true));
     new ResizeObserver(() => chart.setSize({ width: box.clientWidth, height: 260 })).observe(box);
     const hint = document.createElement("p");
     hint.className = "sub";

@@ -508,6 +508,15 @@ def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: P
     assert "hint: tradewind resume conv" in result.stderr
 
 
+def test_a_failure_before_a_pause_is_a_sentence_of_its_own(tradewind: Run, state: Path, past: Past) -> None:
+    with sqlite3.connect(state / "tradewind.db") as connection:
+        connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))
+        connection.execute("UPDATE run SET state = 'ended', end = 'failed' WHERE job_id = ?", (past.conv,))
+    connection.close()
+    assert re.search(r"conv: attempt \d+ of \d+ failed: .*; paused at its last", tradewind("wait", "conv").stderr)
+    assert "conv: attempt" in tradewind("explain", "conv").stdout
+
+
 def test_ctrl_c_is_130() -> None:
     assert _program_that_raises(KeyboardInterrupt()).exit_code == 130
 

@@ -23,7 +23,7 @@ from orchestrator.cli.output import Output
 from orchestrator.cli.render import render
 from orchestrator.cli.render.screens.jobs import queue, queue_rows
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, fitted, folded, progress, width_of
+from orchestrator.cli.render.text import Screen, budget_amount, counted, fitted, folded, progress, width_of
 from orchestrator.formats.documents import View
 from orchestrator.model import JobState
 from orchestrator.services.views import JobList, JobView
@@ -395,13 +395,22 @@ def test_the_jobs_of_a_sweep_are_compared_by_value_and_loss_on_80_columns() -> N
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_job_that_has_finished_without_counting_steps_is_done() -> None:
-    cells = [(job_view("finished", 0, 500), "100%", "0/500 (finished)"), (job_view("finished", 7, None), "100%", "7")]
+def test_a_budget_is_never_rounded_and_has_the_decimals_of_the_cost_beside_it() -> None:
+    for nano_usd, shown in ((85_000_000, "$0.0850"), (10**10, "$10.00"), (10_125_000_000, "$10.125"), (None, "-")):
+        assert budget_amount(nano_usd) == shown
+    assert budget_amount(12_345_600) == "$0.0123456"
+    assert (counted(1), counted(2)) == ("1 job", "2 jobs")
+
+
+def test_a_job_that_has_finished_is_done_but_not_if_it_reported_none_of_the_steps_that_its_job_file_states() -> None:
+    cells = [(job_view("finished", 0, None), "100%", "0"), (job_view("finished", 7, None), "100%", "7")]
+    cells += [(job_view("finished", 0, 500), "0/500 (finished)", "0/500 (finished)")]
+    cells += [(job_view("finished", 300, 500), "100%", "300/500 (finished)")]
     cells += [
         (job_view("finished", 500, 500), "100%", "500/500 (100%)"),
         (job_view("failed", 5, 500), "1%", "5/500 (1%)"),
     ]
     cells += [(job_view("running", 7, None), "7 steps", "7"), (job_view("running", 0, 500), "0%", "0/500 (0%)")]
-    for view, done, counted in cells:
+    for view, done, steps in cells:
         assert queue_rows([view])[0][2] == done
-        assert progress(view) == counted
+        assert progress(view) == steps

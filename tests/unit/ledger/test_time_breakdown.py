@@ -53,6 +53,18 @@ def test_an_aborted_takeover_counts_as_migration():
     assert time_breakdown(replace(RUN, end="aborted"), 200_000) == TimeBreakdown(migration_ms=100_000)
 
 
+def test_steps_that_only_a_later_run_shows_are_time_without_reports_and_not_idle():
+    before = replace(RUN, last_step=479, repeated_steps=0, useful_s=20.0)
+    alone = time_breakdown(before, 200_000)
+    after = replace(RUN, id="run_2", generation=2, start_step=499, last_step=499, useful_s=0.0, repeated_steps=0)
+    for step_wall_s, unreported in ((0.5, 10_000), (9.0, 45_000), (None, 45_000)):
+        found = job_breakdown([replace(before, step_wall_s=step_wall_s), after], 200_000)
+        assert found.unreported_ms == unreported
+        assert found.idle_ms == alone.idle_ms - unreported + time_breakdown(after, 200_000).idle_ms
+        assert found.total_ms == 200_000
+    assert job_breakdown([before, replace(after, start_step=479)], 200_000).unreported_ms == 0
+
+
 def test_a_machine_that_was_given_up_before_anything_trained_was_awaited_for_a_start():
     aborted = replace(RUN, id="run_2", end="aborted", training_from_ms=None, training_to_ms=None)
     assert job_breakdown([aborted], 200_000) == TimeBreakdown(provisioning_ms=100_000)

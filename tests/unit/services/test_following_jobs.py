@@ -55,6 +55,20 @@ def test_a_job_shows_its_progress_its_price_and_its_moves(installation: Installa
     assert conv.simulated
 
 
+def test_the_loss_of_a_job_is_that_of_the_step_shown(installation: Installation, past: Past) -> None:
+    def shown(number: int, first_step: int, last_step: int, loss: float | None) -> tuple[int, float | None]:
+        with installation.store.write() as tx:
+            run = replace(tx.run(past.runs[3]), id=f"run_later_{number}", generation=number, start_step=first_step)
+            tx.add_run(replace(run, last_step=last_step, last_loss=loss))
+        view = current.job(installation, past.conv)
+        return view.step, view.loss
+
+    assert shown(2, 40, 45, 0.3) == (50, 2 / 51)  # it repeats steps
+    assert shown(3, 70, 70, None) == (70, None)  # restored from a step that no run reported
+    assert shown(4, 70, 80, 0.2) == (80, 0.2)
+    assert shown(5, 80, 80, None) == (80, 0.2)
+
+
 def test_the_status_tells_what_running_machines_cost_before_it_is_booked(
     installation: Installation, past: Past
 ) -> None:

@@ -23,13 +23,15 @@ def costs(view: CostView, screen: Screen) -> str:
     if not view.rows:
         return f"nothing was booked in {view.period}"
     names = told_apart((row.key, row.name) for row in view.rows)
+    columns = COLUMNS if view.total.by_hours_nano_usd is not None else COLUMNS[:4]
+    compared = "before is the period before; " if columns is COLUMNS else ""
     rows = [*(_cells(row, names[row.key]) for row in view.rows), _cells(view.total, view.total.name)]
     rest = f"{view.left_out} more groups cost {money(view.rest_nano_usd)}" if view.left_out else ""
     return blocks(
         screen(f"{view.period}, by {view.group_by}", "dim"),
-        table(COLUMNS, rows, screen),
+        table(columns, [row[: len(columns)] for row in rows], screen),
         rest,
-        screen("before is the period before; --csv shows exact amounts", "dim"),
+        screen(f"{compared}--csv shows exact amounts", "dim"),
         screen(note_simulated(view.simulated), "dim"),
     )
 

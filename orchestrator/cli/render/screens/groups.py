@@ -12,7 +12,9 @@ from orchestrator.cli.render.text import (
     Screen,
     amount,
     blocks,
+    budget_amount,
     clean,
+    counted,
     instant,
     lacks_secrets,
     money,
@@ -41,7 +43,7 @@ RISKY = "with slower speeds, interruptions and moves, the jobs may cost more tha
 def group_plan(view: GroupPlanView, screen: Screen) -> str:
     """Per job where it runs, its share, cost and finish; the sums; how good the plan is; what quotas are worth."""
     age = "no prices yet" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
-    head = f"{clean(view.group)}: {len(view.jobs)} jobs, {view.policy} ({OBJECTIVES[view.policy]}), {age}"
+    head = f"{clean(view.group)}: {counted(len(view.jobs))}, {view.policy} ({OBJECTIVES[view.policy]}), {age}"
     columns = (
         Column("job"),
         Column("runs on"),
@@ -69,7 +71,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
 
 def group(view: GroupView, screen: Screen) -> str:
     """A submitted group: its limits, then its jobs as in the queue."""
-    limits = [] if view.budget_nano_usd is None else [f"budget {money(view.budget_nano_usd)}"]
+    limits = [] if view.budget_nano_usd is None else [f"budget {budget_amount(view.budget_nano_usd)}"]
     limits += [] if view.deadline_at_ms is None else [f"deadline {instant(view.deadline_at_ms)}"]
     head = ", ".join([f"{clean(view.name)} ({view.id}): {view.policy}", *limits, f"paid {amount(view.paid_nano_usd)}"])
     simulated = any(job.simulated for job in view.jobs)
@@ -98,7 +100,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _sums(view: GroupPlanView) -> str:
     takes = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
-    budget = "" if view.budget_nano_usd is None else f" of the {money(view.budget_nano_usd)} budget"
+    budget = "" if view.budget_nano_usd is None else f" of the {budget_amount(view.budget_nano_usd)} budget"
     ends = f"the last job ends after about {takes}"
     without = "interruptions, moves and waits for limits" if view.full_limits else "interruptions and moves"
     return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without {without})"

@@ -5,16 +5,9 @@ from __future__ import annotations
 from orchestrator.cli.render.table import Column, table
 from orchestrator.cli.render.text import Screen, clean, instant
 from orchestrator.jobfile.convert.task_file import Conversion
+from orchestrator.services.control_plane.views import ControlPlaneView
 from orchestrator.services.store.views import StoreDiagnosis
-from orchestrator.services.views import (
-    Accepted,
-    CloudPolicy,
-    ControlPlaneView,
-    Diagnosis,
-    NetworkList,
-    SettingList,
-    Version,
-)
+from orchestrator.services.views import Accepted, CloudPolicy, Diagnosis, NetworkList, SettingList, Version
 
 
 def accepted(view: Accepted, screen: Screen) -> str:

@@ -69,6 +69,16 @@ def time_ticks(start_ms: int, end_ms: int, count: int = 6) -> list[tuple[int, st
     return found
 
 
+def time_axis(across: Scale, start_ms: int, end_ms: int, count: int = 7) -> list[tuple[float, Html]]:
+    """(position, label) of about `count` round times, in UTC; a script may show them in local time."""
+    found = []
+    for at, word in time_ticks(start_ms, end_ms, count):
+        moment = datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        form = "clock" if ":" in word else "date"
+        found.append((across(at), element("time", word, datetime=moment, data_axis=form)))
+    return found
+
+
 def midnight_before(at_ms: int) -> int:
     """The beginning of the UTC day."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC).replace(hour=0, minute=0, second=0, microsecond=0)

@@ -15,7 +15,7 @@ from orchestrator.reports.html.charts.frame import (
     plot,
     round_ticks,
     steps,
-    time_ticks,
+    time_axis,
     value_scale,
 )
 from orchestrator.reports.html.words import machine, money_text
@@ -66,7 +66,7 @@ def timeline(row: JobReport, now_ms: int) -> Html | None:
                 )
             )
     lanes = [(lane * tall + tall / 2, zone.partition("/")[2] or zone) for lane, zone in enumerate(zones)]
-    x = [(across(at), word) for at, word in time_ticks(start, end, 7)]
+    x = time_axis(across, start, end)
     title = "Where it ran, and why it moved"
     made = plot(title, "; ".join(seen), marks, height=LANE_PX * len(zones), lanes=lanes, x=x, overlay=words)
     clouds = list(dict.fromkeys(provider_of(each.run.offer_id) for each in runs))
@@ -116,7 +116,7 @@ def _prices(row: JobReport, facts: Mapping[str, RunFacts], now_ms: int) -> Html 
         ]
         color = color_of(name, runs) if mine else "c7 dash thin"
         marks.append(steps(corners, across(each.run.billed_to_ms or now_ms), color, said))
-    x = [(across(at), word) for at, word in time_ticks(start, end, 7)]
+    x = time_axis(across, start, end)
     title = (
         "Price under each run, in dollars per 1,000 steps" if per_step else "Price under each run, in dollars per hour"
     )
@@ -183,7 +183,7 @@ def speed(page: JobPage) -> Html | None:
                 said,
             )
         )
-    x = [(across(at), word) for at, word in time_ticks(start, end, 5)]
+    x = time_axis(across, start, end, 5)
     title = "Speed of each run, in steps per second"
     words = "; ".join(f"run {each.number}: {rate:.4g}" for each, rate in known)
     return figure(title, plot(title, words, marks, height=150, y=labels, x=x))

@@ -20,6 +20,7 @@ from orchestrator.reports.html.charts.frame import (
     line,
     plot,
     steps,
+    time_axis,
     time_ticks,
     value_scale,
 )
@@ -51,7 +52,7 @@ def history(view: MarketView) -> Html | None:
         corners = [(across(at), up(value / NANO_USD)) for at, value in each.points]
         marks.append(steps(corners, 1000.0, color, said))
         names.append((color, f"{provider_of(each.offer_id)} {machine(each.offer_id)}"))
-    x = [(across(at), word) for at, word in time_ticks(start, end, 8)]
+    x = time_axis(across, start, end, 8)
     title = f"Price over time, in dollars per {UNITS[view.unit]}"
     return figure(
         title, plot(title, "; ".join(name for _, name in names), marks, height=240, y=labels, x=x), key(names)
@@ -188,7 +189,7 @@ def gantt(view: MoveList, most: int = 14) -> Html | None:
             bar(begin, lanes[run.job_id] * tall + tall * 0.18, max(1.5, stop - begin - 1.2), tall * 0.64, color, said)
         )
     named = [(lanes[job_id] * tall + tall / 2, name) for job_id, name in jobs]
-    x = [(across(at), word) for at, word in time_ticks(start, end, 7)]
+    x = time_axis(across, start, end)
     title = "Where the jobs that moved last ran; each bar is a run on one machine"
     words = f"{len(runs)} runs of {len(lanes)} jobs"
     made = plot(title, words, marks, height=LANE_PX * len(lanes), lanes=named, x=x)
