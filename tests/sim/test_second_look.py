@@ -55,7 +55,7 @@ def test_a_move_that_no_longer_pays_is_aborted_and_its_cost_is_reported(
     assert home.migrations(job)[1].step is Step.ABORTED
     assert home.runs(job)[0].end == "finished"
     (reported,) = home.events(job, "move.wasted")
-    assert "spent: finishing there would cost $" in reported.message
+    assert "spent so far: finishing there would cost $" in reported.message
     check_truth(home)
 
 
