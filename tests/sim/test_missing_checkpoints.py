@@ -50,6 +50,7 @@ def test_a_job_whose_checkpoints_are_missing_pauses_and_says_from_where_it_would
     home.ask("resume", job)
     home.until(lambda: len(home.events(job, "job.paused")) == 2)
     said = home.events(job, "job.paused")[-1].message
+    assert said.startswith("paused without a checkpoint: ")
     assert f"its checkpoint of step {at} is missing from {home.checkpoints.root}: there is none" in said
     assert "without them, it goes on from step 0" in said
     assert done(home, job) == 0

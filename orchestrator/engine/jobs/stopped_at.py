@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.model import Job, Run
+from orchestrator.model import Job, Run, latest_trained
 from orchestrator.store import Tx
 
 
@@ -16,8 +16,9 @@ def stopped_at(tx: Tx, job: Job) -> str:
 def where_stopped(runs: Iterable[Run]) -> str:
     """The same of the job that has these runs."""
     began = [run for run in runs if run.training_from_ms is not None]
-    if has_stepped(began):
-        return "at its last checkpoint"
+    latest = latest_trained(began)
+    if latest is not None and has_stepped(began):
+        return "without a checkpoint" if latest.saved_step == 0 else "at its last checkpoint"
     return "before its first step" if began else "before it started"
 
 
