@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
 from operator import add
 
-from orchestrator.model import Run
+from orchestrator.model import Run, trained
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,8 @@ def job_breakdown(runs: Sequence[Run], upto_ms: int, *, factor: float = 1.0) -> 
 def _unseen(runs: Sequence[Run]) -> dict[str, int]:
     """By run, the steps that it made but that no report has, for example after a backup was restored: the next run that
     trained began beyond all that was reported before."""
-    trained = sorted((run for run in runs if run.training_from_ms is not None), key=lambda run: run.generation)
     found, reached = {}, 0
-    for before, run in pairwise(trained):
+    for before, run in pairwise(sorted(trained(runs), key=lambda run: run.generation)):
         reached = max(reached, before.last_step)
         found[before.id] = max(0, run.start_step - reached)
     return found

@@ -54,6 +54,7 @@ from orchestrator.model.run import (
     billed_together,
     latest_trained,
     steps_done,
+    trained,
 )
 
 __all__ = [
@@ -116,4 +117,5 @@ __all__ = [
     "latest_trained",
     "new_id",
     "steps_done",
+    "trained",
 ]

@@ -7,7 +7,7 @@ and a recovery are the same sequence of steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -109,7 +109,7 @@ class Run:
         return self.billed_from_ms if self.machine_from_ms is None else self.machine_from_ms
 
 
-def steps_done(runs: Sequence[Run]) -> int:
+def steps_done(runs: Iterable[Run]) -> int:
     """The step from which a job with these runs goes on: the last one of its latest run that trained, while that lives;
     afterwards the one of its newest checkpoint."""
     latest = latest_trained(runs)
@@ -118,10 +118,14 @@ def steps_done(runs: Sequence[Run]) -> int:
     return latest.saved_step if latest.state == "ended" and latest.saved_step is not None else latest.last_step
 
 
-def latest_trained(runs: Sequence[Run]) -> Run | None:
+def latest_trained(runs: Iterable[Run]) -> Run | None:
     """The run that took the job over last."""
-    trained = [run for run in runs if run.training_from_ms is not None]
-    return max(trained, key=lambda run: run.generation, default=None)
+    return max(trained(runs), key=lambda run: run.generation, default=None)
+
+
+def trained(runs: Iterable[Run]) -> list[Run]:
+    """The runs that took over, without attempts that were aborted before they trained."""
+    return [run for run in runs if run.training_from_ms is not None]
 
 
 def billed_together(machines: Sequence[Member]) -> tuple[int | None, int | None]:

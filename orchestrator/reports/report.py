@@ -17,11 +17,11 @@ from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import UsageError, echoed
 from orchestrator.installation import Installation
 from orchestrator.ledger import BASELINES, Comparison, job_breakdown
-from orchestrator.model import Entry, Job, Migration, Run
+from orchestrator.model import Entry, Job, Migration, Run, trained
 from orchestrator.reports import savings
 from orchestrator.reports.losses import losses
 from orchestrator.reports.views import JobReport, ReportView, RunCost
-from orchestrator.services.jobs.current import JobRecord, job_records, job_views, trained
+from orchestrator.services.jobs.current import JobRecord, job_records, job_views
 from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.jobs.run_files import metrics_of
 from orchestrator.services.views import JobView

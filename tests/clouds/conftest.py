@@ -25,7 +25,7 @@ def nothing(request: Request) -> Response:
 
 @pytest.fixture(scope="session", autouse=True)
 def _services_of_aws_are_read_once() -> Iterator[None]:
-    """Each session of boto3 parses the descriptions of the services anew, which takes longer than many a test."""
+    """Each boto3 session parses the service descriptions again, which takes longer than many of these tests."""
     from botocore.loaders import JSONFileLoader
 
     loaded = cache(JSONFileLoader().load_file)

@@ -1,7 +1,7 @@
-"""A checkpoint that a job reported and that is missing: its folder was deleted, or is not mounted.
+"""A job's newest checkpoint is missing: its folder was deleted, or is not mounted.
 
-Starting from an older one repeats work, and from none all of it. So the job is paused: the user may put the checkpoints
-back. Whoever resumes it without that accepts what is there.
+Without it, work would be repeated. So the job is paused, and the user can put the checkpoints back. If the user resumes
+the job without them, it continues from what is left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from orchestrator.model import Job, latest_trained
 
 
 def pauses_without(ctx: Context, job: Job, newest: Newest) -> bool:
-    """Pause a job whose newest checkpoint is missing, of which `newest` is left. Damaged ones are not missing."""
+    """Pause the job if `newest`, the best checkpoint found, is older than the newest one that the job reported. Returns
+    whether it is paused. Damaged checkpoints do not count as missing: the catalog has named them."""
     if newest.damaged:
         return False
     left = 0 if newest.found is None else newest.found.step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.model import Job, Run, latest_trained
+from orchestrator.model import Job, Run, latest_trained, trained
 from orchestrator.store import Tx
 
 
@@ -15,7 +15,7 @@ def stopped_at(tx: Tx, job: Job) -> str:
 
 def where_stopped(runs: Iterable[Run]) -> str:
     """The same of the job that has these runs."""
-    began = [run for run in runs if run.training_from_ms is not None]
+    began = trained(runs)
     latest = latest_trained(began)
     if latest is not None and has_stepped(began):
         return "without a checkpoint" if latest.saved_step == 0 else "at its last checkpoint"

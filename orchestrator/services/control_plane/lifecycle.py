@@ -62,7 +62,7 @@ SUCCESSOR_S = 1.0  # a standby campaigns three times in it
 
 def control_plane(installation: Installation) -> LeaderInfo | None:
     """The leading control plane, or None. One on another machine, in another container or boot is watched for some
-    seconds. Raises SupersededError if it serves the store of which this one is a copy."""
+    seconds. Raises SupersededError if this store is a copy of the one that it serves."""
     leader = installation.store.leader(watch=True)
     if leader is None or not may_act(leader):
         return None
@@ -228,24 +228,24 @@ def _add(error: TradewindError, left: str) -> None:
 
 def _left(installation: Installation, running: LeaderInfo | None, *, ended: bool) -> str:
     """What was and was not ended, by the providers' own lists of machines."""
-    told = ["the control plane was ended"] if ended else []
+    parts = ["the control plane was ended"] if ended else []
     if running is not None and not ended:
-        told.append(f"the control plane (process {running.pid}) was not ended")
+        parts.append(f"the control plane (process {running.pid}) was not ended")
     alive, ask = list[str](), Within()
     for provider in installation.providers.values():
         try:
             owned = ask(provider.name, partial(provider.list_owned, installation.store.install_id))
             alive += [each.id for each in owned if each.alive]
         except ProviderError:
-            told.append(f"machines at {provider.name} may still run")
-    told.append(
+            parts.append(f"machines at {provider.name} may still run")
+    parts.append(
         f"machines that still run: {_named(alive[:MOST_NAMED], len(alive))}"
         if alive
         else "no other machine runs"
-        if len(told) > 1
+        if len(parts) > 1
         else "no machine runs"
     )
-    return ", ".join(told)
+    return ", ".join(parts)
 
 
 def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:

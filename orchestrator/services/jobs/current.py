@@ -13,7 +13,18 @@ from orchestrator.engine.jobs.stopped_at import where_stopped
 from orchestrator.engine.migration.move import attempt_failed, waits
 from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Event, Job, JobForecast, Migration, Run, Step, latest_trained, steps_done
+from orchestrator.model import (
+    TERMINAL,
+    Event,
+    Job,
+    JobForecast,
+    Migration,
+    Run,
+    Step,
+    latest_trained,
+    steps_done,
+    trained,
+)
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.jobs.objective import groups_of, objective_of
@@ -300,11 +311,6 @@ def _step(job: Job, runs: Sequence[Run]) -> int:
     """Where the job is, or where it ended."""
     latest = latest_trained(runs)
     return latest.last_step if latest is not None and job.state in TERMINAL else steps_done(runs)
-
-
-def trained(runs: Sequence[Run]) -> list[Run]:
-    """The runs that took over, without attempts that were aborted before they trained."""
-    return [run for run in runs if run.training_from_ms is not None]
 
 
 def moved(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migration]:

@@ -78,8 +78,8 @@ class SqliteBackend:
         return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
-        """A connection that refuses to write. It is of another pool, because turning this on and off for each
-        transaction would make SQLite prepare every statement anew, which takes longer than running most of them."""
+        """A connection that refuses to write. It belongs to a pool of its own: switching one connection between reading
+        and writing makes SQLite prepare all its statements again, and most of them run faster than that."""
         connection = self.connect()
         try:
             connection.execute("PRAGMA query_only = ON")
