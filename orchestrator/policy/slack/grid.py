@@ -47,20 +47,23 @@ class Grid:
         below, above = (j / last) ** bend, ((j + 1) / last) ** bend
         return j, min(max((along - below) / (above - below), 0.0), 1.0)
 
-    def after_step(self, hours: Sequence[float]) -> Less:
-        """With so many hours less slack, a step later: the values there of the values here."""
+    def after_step(self, *hours: Floats) -> list[Less]:
+        """With so many hours less slack, a step later: the values there of the values here. One Less for each list of
+        amounts."""
         level = (self._low[1:] == self._low[:-1]) & (self._wide[1:] == self._wide[:-1])
-        return self._less(np.array(hours), slice(0, -1), level, self._left_h[:-1] - 1e-6)
+        return self._less(hours, slice(0, -1), level, self._left_h[:-1] - 1e-6)
 
-    def at_once(self, hours: Sequence[float]) -> Less:
+    def at_once(self, *hours: Floats) -> list[Less]:
         """The same without a step."""
         every = np.ones(len(self._left_h) - 1, np.bool_)
-        return self._less(np.array(hours), slice(1, None), every, np.full(len(every), np.inf))
+        return self._less(hours, slice(1, None), every, np.full(len(every), np.inf))
 
-    def _less(self, hours: Floats, steps: slice, level: NDArray[np.bool_], done_h: Floats) -> Less:
+    def _less(self, hours: Sequence[Floats], steps: slice, level: NDArray[np.bool_], done_h: Floats) -> list[Less]:
         """`steps` of the values there, `level`: whether they lie at the same values of slack as those here, and
         `done_h`: the slack from which on no work is left there."""
-        amounts, number = np.unique(hours, return_inverse=True)  # machines that are equally fast differ in nothing
+        # Machines that are equally fast differ in nothing.
+        lists = [each[:1] if (each == each[0]).all() else each for each in hours]
+        amounts = np.concatenate(lists)
         low, wide, bend = (each[steps, None, None] for each in (self._low, self._wide, self._bend))
         slack_h = self._slack_h[1:, None] - amounts[:, None]
         along = np.clip((slack_h - low) / wide, 0, 1)
@@ -69,41 +72,43 @@ class Grid:
         share, step = self._share[steps], np.arange(len(slack_h))[:, None, None]
         more = np.clip((along - share[step, j]) / (share[step, j + 1] - share[step, j]), 0, 1)
         same = level[:, None, None] & (amounts == 0.0)[:, None]
-        j, share_above = np.where(same, np.arange(self.size), j), np.where(same, 0.0, more).astype(np.float32)
         late, done = slack_h < -1e-9, slack_h >= done_h[:, None, None]
-        return Less(j[:, number], share_above[:, number], late[:, number], done[:, number])
+        here = np.arange(self.size)
+        j, more = np.where(same, np.minimum(here, last - 1), j), np.where(same, here == last, more)
+        known = ~(late | done)
+        moves = ~known | (j + more != here)
+        shift = np.zeros((*j.shape, self.size), np.float32)
+        row = np.arange(j.size // self.size).reshape(*j.shape[:2], 1) * self.size + j
+        flat, at = shift.reshape(-1), row * self.size + here
+        flat[at], flat[at + self.size] = (1 - more) * known, more * known
+        ends = np.cumsum([len(each) for each in lists]).tolist()
+        parts = [slice(end - len(each), end) for each, end in zip(lists, ends, strict=True)]
+        return [Less(shift[:, part], late[:, part], moves[:, part]) for part in parts]
 
 
 class Less:
-    """Values over (rows, amounts, slack) at one step -> values by the slack from which they are reached, if that is
-    less by each of the amounts."""
+    """Values at one step, over (amounts, rows, slack) -> values by the slack from which they are reached, if that is
+    less by each of the amounts. Only one amount stands for all that are equal."""
 
-    def __init__(self, j: NDArray[np.intp], more: Table, late: NDArray[np.bool_], done: NDArray[np.bool_]) -> None:
-        """All are over (steps, amounts, slack)."""
-        amounts, size = j.shape[1:]
-        first = size * np.arange(amounts)[:, None]
-        self._below, self._above = first + j, first + np.minimum(j + 1, size - 1)
-        self._more, self._late, self._done = more, late, done
-        self._any_late: list[bool] = np.asarray(late.any(axis=(1, 2))).tolist()
-        self._any_done: list[bool] = np.asarray(done.any(axis=(1, 2))).tolist()
-        moves = late | done | (more > 0) | (j != np.arange(size))
+    def __init__(self, shift: Table, late: NDArray[np.bool_], moves: NDArray[np.bool_]) -> None:
+        """`shift`, over (steps, amounts, slack there, slack here): the shares of the values there; none where no work
+        is left. Over (steps, amounts, slack here): `late`, whether slack would be negative; `moves`, whether the value
+        is another one than that there."""
+        self._shift, self._alike = shift, shift.shape[1] == 1
         self._still: list[bool] = np.asarray(~moves.any(axis=(1, 2))).tolist()
+        self._too_late = late[:, :, None] * np.float32(TOO_LATE)
 
     def __call__(self, step: int, values: Table) -> Table:
-        """`values` are over (rows, amounts, slack)."""
+        """`values` are over (amounts, rows, slack)."""
         row = step - 1
         if self._still[row]:
             return values
-        flat = values.reshape(len(values), -1)
-        moved: Table = flat.take(self._below[row], axis=1)
-        above: Table = flat.take(self._above[row], axis=1)
-        above -= moved
-        above *= self._more[row]
-        moved += above
-        if self._any_late[row]:
-            np.copyto(moved, TOO_LATE, where=self._late[row])
-        if self._any_done[row]:
-            np.copyto(moved, 0, where=self._done[row])
+        shift = self._shift[row]
+        if self._alike:
+            moved: Table = (values.reshape(-1, values.shape[-1]) @ shift[0]).reshape(values.shape)
+        else:
+            moved = values @ shift
+        moved += self._too_late[row]
         return moved
 
 

@@ -67,22 +67,23 @@ class LongSteps:
         usd = np.array(problem.spot_usd)
         stays = np.array([each.stays for each in steps])
         ran_h = stays * [each.kept_h for each in steps] + (1 - stays) * [each.changed_h for each in steps]
-        self._stays = stays.astype(np.float32)[:, None]
-        self._kept, self._changed = (grid.after_step((step_h - each).tolist()) for each in (kept_h, changed_h))
+        self._stays = stays.astype(np.float32)[:, None, None]
+        self._kept, self._changed = grid.after_step(step_h - kept_h, step_h - changed_h)
         self._bill = _bills(grid, usd * ran_h, stays * kept_h + (1 - stays) * changed_h)
         self._back_bill = _bills(grid, usd * [each.changed_h for each in steps], changed_h)
 
     def stay(self, step: int, running: Table, lost: Table) -> Table:
-        """The value of running now, over (states, pools, slack), by those after the step, over (pools, states, slack):
-        if the machine runs then, and if its capacity is gone."""
-        kept, changed = self._kept(step, running.swapaxes(0, 1)), self._changed(step, lost.swapaxes(0, 1))
-        found: Table = self._stays * kept + (1 - self._stays) * changed + self._bill[step]
+        """The value of running now, over (pools, states, slack), by those after the step: if the machine runs then, and
+        if its capacity is gone."""
+        found: Table = self._stays * self._kept(step, running)
+        found += (1 - self._stays) * self._changed(step, lost)
+        found += self._bill[step][:, None]
         return found
 
     def back(self, step: int, after: Table) -> Table:
-        """The value of waiting for a pool whose capacity is back at the end of the step, over (states, pools, slack),
+        """The value of waiting for a pool whose capacity is back at the end of the step, over (pools, states, slack),
         by the values then of a job whose checkpoint is there. The restart is theirs."""
-        found: Table = self._changed(step, after) + self._back_bill[step]
+        found: Table = self._changed(step, after) + self._back_bill[step][:, None]
         return np.minimum(found, TOO_LATE, out=found)
 
 

@@ -74,22 +74,22 @@ class ValueTable(PoolTable):
 
     def waiting(self, at: int | None, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish if nothing runs, with the checkpoint in a pool."""
-        return self._at(hours_left, slack_h, self._modes[:, :, self._place_of[at]], joint(states))
+        return self._at(hours_left, slack_h, self._modes[:, self._place_of[at]], joint(states))
 
     def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats], number: int = 0) -> float:
         """US$ to finish while it runs on demand, in the pool with this number among those on demand."""
-        return self._at(hours_left, slack_h, self._modes[:, :, len(self._places) + 1 + number], joint(states))
+        return self._at(hours_left, slack_h, self._modes[:, len(self._places) + 1 + number], joint(states))
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish while it runs in the spot pool with this number among those considered. `phase` are the
         probabilities of the machine's phases."""
         weights = joint([phase, *others(states, number)])
-        return self._at(hours_left, slack_h, self._spot[:, :, number], weights)
+        return self._at(hours_left, slack_h, self._spot[:, number], weights)
 
     def lost(self, number: int, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """US$ to finish after the loss of a machine there."""
         place = self._place_of[self.problem.pools[number]]
-        rows = self._modes[:, :, place]
+        rows = self._modes[:, place]
         return self._at(hours_left, slack_h, rows, joint(others(states, number)), self._gone[number])
 
     def _at(
@@ -112,24 +112,28 @@ class ValueTable(PoolTable):
                 usd += share * (low + (high - low) * more)
         return float(usd)
 
-    def _awaited(self, every: Table) -> list[tuple[int | None, NDArray[Any], Table]]:
-        """For each pool: its number, the joint states in which it is the cheapest without capacity, and the
-        probabilities of the joint states a step later. The last is None, with the states in which nothing is awaited.
-        """
-        its, free = self.problem, np.ones(len(every), np.bool_)
-        found: list[tuple[int | None, NDArray[Any], Table]] = []
+    def _found(self, every: Table) -> Table:
+        """What a job that waits finds after a step, by the joint state now: the probabilities of the joint states then,
+        and after these, for each pool, of those where the capacity that it awaited is back. It awaits the cheapest pool
+        without capacity."""
+        its, states = self.problem, len(every)
+        back = states + np.arange(self._present.size).reshape(self._present.shape)
+        found = np.concatenate([every, np.zeros((states, self._present.size), np.float32)], axis=1)
+        nothing = np.ones(states, np.bool_)
         for number in sorted(range(len(its.pools)), key=lambda each: its.spot_usd[each] / its.speed[each]):
-            away = np.ones(len(every), np.bool_)
-            away[self._present[number]] = False
-            rows = np.flatnonzero(free & away)
-            free &= ~away
-            found.append((number, rows, every[rows]))
-        return [*found, (None, np.flatnonzero(free), every[free])]
+            there = self._present[number]
+            awaits = nothing.copy()
+            awaits[there] = False
+            rows = np.flatnonzero(awaits)[:, None]
+            found[rows, back[number]] = every[rows, there]
+            found[rows, there] = 0
+            nothing &= ~awaits
+        return found
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
-        """(values while no spot machine runs, over (step, joint state, mode, slack), where the modes are the places of
-        the checkpoint, nowhere, and on demand; values on spot, over (step, the machine's phase and the others' joint
-        state, pool, slack))."""
+        """(values while no spot machine runs, over (step, mode, joint state, slack), where the modes are the places of
+        the checkpoint, nowhere, and on demand; values on spot, over (step, pool, the machine's phase and the others'
+        joint state, slack))."""
         its, grid, step_h = self.problem, self._grid, self._step_h
         count, size = len(its.pools), grid.size
         change = [spells.step(pool, step_h) for pool in its.pools]
@@ -137,79 +141,76 @@ class ValueTable(PoolTable):
         rest = np.stack([joint_change(change[:i] + change[i + 1 :]) for i in range(count)]).astype(np.float32)
         survive = np.stack([spells.survival(pool, step_h)[:-1] for pool in its.pools]).astype(np.float32)
         keep, lose = survive[:, :, :-1], survive[:, :, -1:]
-        fresh = np.stack([spells.mature(pool) for pool in its.pools], axis=1).astype(np.float32)[:, None, :, None]
-        waited = grid.after_step([step_h])
-        ran, rented = (
-            grid.after_step([step_h * (1 - speed) for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
+        fresh = np.stack([spells.mature(pool) for pool in its.pools]).astype(np.float32)[:, :, None, None]
+        paces = np.array(its.speed), np.array(its.on_demand_speed)
+        waited, ran, rented = grid.after_step(np.array([step_h]), *(step_h * (1 - pace) for pace in paces))
+        # A slow machine is through its restart when it has done as much as the fastest does in a shorter time.
+        launched, bought = grid.at_once(*(its.restart_h * pace for pace in paces))
+        bill, bought_bill = (
+            bills(grid.work_h, *((np.array(each) * step_h).astype(np.float32) for each in (usd, speed)))[:, :, None]
+            for usd, speed in ((its.spot_usd, its.speed), (its.on_demand_usd, its.on_demand_speed))
         )
+        egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)], np.float32)
+        bought_at, spot_at = (
+            np.array([self._place_of[pool] for pool in pools]) for pools in (its.on_demand_pools, its.pools)
+        )
+        # Machines of one place cost the same to go to.
+        machines = [*spot_at.tolist(), *bought_at.tolist()]
+        reached = [
+            ([number for number, at in enumerate(machines) if at == place], egress[:, place, None, None])
+            for place in sorted({*machines})
+        ]
+        states, on_demand = len(every), len(places) + 1  # the modes from this on
+        besides, ages = rest.shape[-1], spells.ages
+        # Rows over (mode, joint state), for each pool by the others' states: the checkpoint is there, and the pool has
+        # capacity, or has just lost it.
+        present, gone = (each + states * spot_at[:, None] for each in (self._present, self._gone))
+        # A young machine is not given up for an older one in the same pool: where they age, the pool counts as empty.
+        left = gone if ages > 1 else present
+        begins = self._present + states * np.arange(count)[:, None]
+        modes = np.zeros((self._steps + 1, on_demand + len(bought_at), states, size), np.float32)
+        spot = np.zeros((self._steps + 1, count, ages, besides, size), np.float32)
+        begun = np.full((len(machines), states, size), np.inf, np.float32)  # a machine that has just started
+        begun_rows = begun.reshape(-1, size)
         constant = [spells.constant(pool) for pool in its.pools]
         steady = [within(*rates, step_h) for rates in constant if rates is not None]
         long = LongSteps(its, grid, step_h, steady) if len(steady) == count else None
-        awaited = [] if long is None else self._awaited(every)
-        # A slow machine is through its restart when it has done as much as the fastest does in a shorter time.
-        launched, bought = (
-            grid.at_once([its.restart_h * speed for speed in speeds]) for speeds in (its.speed, its.on_demand_speed)
-        )
-        egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)], np.float32)
-        bought_at, spot_at = ([self._place_of[pool] for pool in pools] for pools in (its.on_demand_pools, its.pools))
-        # Machines of one place cost the same to go to.
-        machines = [*spot_at, *bought_at]
-        reached = [
-            ([number for number, at in enumerate(machines) if at == place], egress[:, place, None])
-            for place in sorted({*machines})
-        ]
-        bill = bills(
-            grid.work_h, *(np.array(each, np.float32) * np.float32(step_h) for each in (its.spot_usd, its.speed))
-        )
-        bought_bill = bills(
-            grid.work_h,
-            *((np.array(each) * step_h).astype(np.float32) for each in (its.on_demand_usd, its.on_demand_speed)),
-        )
-        states, on_demand = len(every), len(places) + 1  # the modes from this on
-        present, gone = (self._present.T, range(count)), (self._gone.T, spot_at)
-        modes = np.zeros((self._steps + 1, states, on_demand + len(bought_at), size), np.float32)
-        spot = np.zeros((self._steps + 1, spells.ages, rest.shape[-1], count, size), np.float32)
-        # A young machine is not given up for an older one in the same pool: where they age, the pool counts as empty.
-        left = (self._gone if spells.ages > 1 else self._present).T, spot_at
-        begun = np.full((states, count + len(bought_at), size), np.inf, np.float32)  # a machine that has just started
+        if long is not None:
+            found, way_there = self._found(every), egress[:, spot_at, None, None]
+            outcomes = np.empty((on_demand, found.shape[1], size), np.float32)
+            ended, back = outcomes[:, :states], outcomes[:, states:].reshape(on_demand, count, besides, size)
         restart_usd = min(*its.spot_usd, *its.on_demand_usd) * its.restart_h
         for k in range(1, self._steps + 1):
-            after = (every @ modes[k - 1].reshape(states, -1)).reshape(modes[k - 1].shape)
-            by_pool = spot[k - 1].transpose(2, 0, 1, 3)  # over (pool, age, the others' joint state, slack)
-            lost = modes[k - 1][gone].swapaxes(0, 1)
-            kept = keep @ by_pool.reshape(count, spells.ages, -1)
-            kept += lose * lost.reshape(count, 1, -1)
-            ahead = (rest[:, None] @ kept.reshape(by_pool.shape)).transpose(1, 2, 0, 3)
-            stay = ran(k, ahead.reshape(-1, count, size)) + bill[k]
+            before, best = modes[k - 1], modes[k, :on_demand]
+            rows = before.reshape(-1, size)
+            running, lost = rest[:, None] @ spot[k - 1], rest @ rows.take(gone, axis=0)
+            ahead = keep @ running.reshape(count, ages, -1)
+            ahead += lose * lost.reshape(count, 1, -1)
+            stay = ran(k, ahead.reshape(count, -1, size)) + bill[k]
             if long is not None:
-                np.minimum(stay, long.stay(k, rest @ by_pool[:, 0], rest @ lost), out=stay)
-            stay = np.minimum(stay, TOO_LATE, out=stay).reshape(ahead.shape)
-            go_on = np.minimum(rented(k, after[:, on_demand:]) + bought_bill[k], TOO_LATE)
-            begun[present] = launched(k, (fresh * stay).sum(axis=0))
-            begun[:, count:] = bought(k, go_on)
-            best = modes[k, :, :on_demand]
+                np.minimum(stay, long.stay(k, running[:, 0], lost), out=stay)
+            np.minimum(stay, TOO_LATE, out=stay)
+            on_spot = stay.reshape(count, ages, besides, size)
+            go_on = np.minimum(rented(k, every @ before[on_demand:]) + bought_bill[k], TOO_LATE)
+            begun_rows[begins] = launched(k, on_spot[:, 0] if ages == 1 else (fresh * on_spot).sum(axis=1))
+            begun[count:] = bought(k, go_on)
             if long is None:
-                best[:] = waited(k, after[:, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
+                best[:] = waited(k, every @ before[:on_demand])
             else:
-                ended = waited(k, modes[k - 1, :, :on_demand].reshape(-1, 1, size)).reshape(best.shape)
-                back = long.back(k, modes[k - 1][self._present.T, spot_at])
-                for number, rows, chance in awaited:
-                    instead = ended
-                    if number is not None:
-                        there, way = self._present[number], egress[:, spot_at[number], None]
-                        instead = ended.copy()
-                        instead[there] = np.minimum(ended[there], back[:, number, None] + way)
-                    best[rows] = (chance @ instead.reshape(states, -1)).reshape(-1, *best.shape[1:])
+                ended[:] = waited(k, before[:on_demand])
+                returned = long.back(k, rows.take(present, axis=0)) + way_there
+                np.minimum(ended[:, self._present], returned, out=back)
+                np.matmul(found, outcomes, out=best)
             for (first, *more), way in reached:
-                least = begun[:, first]
+                least = begun[first]
                 for number in more:
-                    least = np.minimum(least, begun[:, number])
-                np.minimum(best, least[:, None] + way, out=best)
+                    least = np.minimum(least, begun[number])
+                np.minimum(best, least + way, out=best)
             if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
                 best[..., -1] = restart_usd
-            np.minimum(go_on, best[:, bought_at], out=modes[k, :, on_demand:])
-            np.minimum(stay, best[left], out=spot[k])
-        return modes, spot.reshape(self._steps + 1, -1, count, size)
+            np.minimum(go_on, best[bought_at], out=modes[k, on_demand:])
+            np.minimum(on_spot, best.reshape(-1, size).take(left, axis=0)[:, None], out=spot[k])
+        return modes, spot.reshape(self._steps + 1, count, -1, size)
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:
