@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from orchestrator.model import CHEAPEST, Objective
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
+from orchestrator.policy.ranking.baseline import baseline
 from orchestrator.policy.ranking.chance import Chances, chances
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, RejectionReasons
@@ -54,7 +55,7 @@ class Ranking:
     where the job is and the best one at another site. `rejection_reasons` of every row now include deadline and budget,
     and `counts` has the number of rows for each. `tiers` and, in mode "likely", `chances` are over `pool`. `keys_of`
     are the keys by which candidates were sorted; `earliest_s` is the earliest finish, where that is the first of
-    them."""
+    them. `instead` is the row that a user would take without Tradewind (baseline.py)."""
 
     mode: Mode
     order: NDArray[np.int64]
@@ -63,6 +64,7 @@ class Ranking:
     tiers: Tiers
     counts: dict[RejectionReason, int]
     outlook: Outlook
+    instead: int | None
     keys_of: KeysOf
     earliest_s: float = 0.0
     chances: Chances | None = None
@@ -98,12 +100,13 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
     """Rank the offers that passed the filter, best first."""
     pool, usable, current = filtered.pool, filtered.usable, filtered.current
     left_s, left = time_left_s(demand, forecast), budget_left(demand)
+    instead = baseline(demand, forecast, filtered)
     if left is None and left_s is None and filtered.usable_at.size:
-        outlook = Outlook(forecast, filtered.usable_at, Limits())
+        outlook = Outlook(forecast, filtered.usable_at, Limits(), instead)
         keys_of, earliest_s = _by_objective(demand, forecast, outlook, filtered.usable_at)
         order = _head(filtered.usable_at, outlook, keys_of, pool, current)
         reasons, tiers, counts = filtered.rejection_reasons, filtered.unbound, filtered.counts
-        return Ranking("safe", pool.rows[order], reasons, pool, tiers, counts, outlook, keys_of, earliest_s)
+        return Ranking("safe", pool.rows[order], reasons, pool, tiers, counts, outlook, instead, keys_of, earliest_s)
     paid = affordable(demand, forecast)
     timely = on_time(demand, forecast, usable & (paid == SAFE))
     tiers = np.where(usable, np.minimum(timely, paid), np.int8(IMPOSSIBLE))
@@ -118,7 +121,7 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         if mode == "safe"
         else Limits(waits=False, left_cost=None if left is None else float(left))
     )
-    outlook, odds, earliest_s = Outlook(forecast, filtered.usable_at, limits), None, 0.0
+    outlook, odds, earliest_s = Outlook(forecast, filtered.usable_at, limits, instead), None, 0.0
     if mode == "safe":
         keys_of, earliest_s = _by_objective(demand, forecast, outlook, candidates)
     elif mode == "likely":
@@ -144,7 +147,9 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         }
         only_budget = mode in ("late", "infeasible")
         counts = counts | ({RejectionReason.BUDGET: int(np.count_nonzero(out))} if only_budget else added)
-    return Ranking(mode, pool.rows[order], rejection_reasons, pool, tiers, counts, outlook, keys_of, earliest_s, odds)
+    return Ranking(
+        mode, pool.rows[order], rejection_reasons, pool, tiers, counts, outlook, instead, keys_of, earliest_s, odds
+    )
 
 
 def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidates: Rows) -> tuple[KeysOf, float]:

@@ -30,11 +30,12 @@ KeysOf = Callable[[Rows], Keys]
 class Outlook:
     """`cost` (nano-USD) and `seconds` are over the pool of the forecast: as shown where an offer was looked at, lower
     bounds elsewhere. `others` are the market rows to which the job may go after a loss; `open_at` are the positions of
-    offers that can be used."""
+    offers that can be used. `instead` is a row that is shown beside the best, and so looked at together with them."""
 
-    def __init__(self, forecast: Forecast, open_at: Rows, limits: Limits) -> None:
+    def __init__(self, forecast: Forecast, open_at: Rows, limits: Limits, instead: int | None = None) -> None:
         pool, mid = forecast.pool, forecast.mid
         self._forecast, self.limits = forecast, limits
+        self._beside = [] if instead is None else [instead]
         self.others: list[int] = pool.rows[fallbacks(forecast, open_at, limits)].tolist()
         self._spreads: dict[Forecast, Spreads] = {}
         if pool.small:
@@ -51,7 +52,7 @@ class Outlook:
         if not fresh.size:
             return
         rows = self._forecast.pool.rows[fresh]
-        few = self._forecast.over([*rows.tolist(), *self.others])
+        few = self._forecast.over([*rows.tolist(), *self.others, *self._beside])
         cost, seconds = self.spreads(few).expected
         at = np.searchsorted(few.pool.rows, rows)
         self.cost[fresh], self.seconds[fresh], self._known[fresh] = cost[at], seconds[at], True

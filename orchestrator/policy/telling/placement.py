@@ -78,7 +78,7 @@ class PlacementBuilder:
         order = ranking.order.tolist()
         best = order if whole or not order else _best(order, market)
         misses = [row for row in self._misses(None if whole else LIST_MISSES) if row != chosen]
-        instead = self._instead()
+        instead = ranking.instead
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= LAST_MISFIT]
         misses = misses[: len(misses) - len(misfits)]  # the others come first
         needed = [row for row in (chosen, current, instead) if row is not None]
@@ -201,25 +201,6 @@ class PlacementBuilder:
                 reason=explain.why_rejected(self.demand, market, self.forecast, self.ranking, row),
             )
         return [known[row] for row in rows]
-
-    def _instead(self) -> int | None:
-        """The cheapest on-demand offer that meets the constraints: what one would pay without Tradewind.
-
-        Allowed capacity types, back-off and budget do not count. The deadline counts if it can be met, and so does the
-        age of prices if any is fresh.
-        """
-        forecast, meets = self.forecast, self.filtered.instead
-        fresh = meets & ~only(self.filtered.rejection_reasons[forecast.pool.of_all], RejectionReason.STALE_PRICE)
-        meets = fresh if fresh.any() else meets
-        left_s = time_left_s(self.demand, forecast)
-        if left_s is not None:
-            in_time = meets & (forecast.afresh_s(forecast.high) <= left_s)
-            meets = in_time if in_time.any() else meets
-        positions = np.flatnonzero(meets)
-        if not positions.size:
-            return None
-        cost = forecast.afresh[1]
-        return int(forecast.pool.rows[positions[np.argmin(cost[positions])]])
 
     def _not_chosen(
         self, shown: Forecast, order: list[int], best: list[int], chosen: int | None, held: str, *, trying: bool
