@@ -37,6 +37,13 @@ class KnownSpells(Spells):
         """See Spells."""
         return self._known[pool]
 
+    def state(self, pool: int, now_h: float) -> Floats:
+        """See Spells."""
+        if self._state[pool] is not None:
+            return super().state(pool, now_h)
+        returns, losses = self.constant(pool)
+        return np.array([losses, returns]) / (returns + losses)
+
     def step(self, pool: int, hours: float) -> Floats:
         """See Spells."""
         ((returns,), (losses,)) = self._known[pool]
