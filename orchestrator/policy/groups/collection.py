@@ -66,7 +66,8 @@ class Collection:
     left; `weight` (jobs,): how much of an even share it is entitled to; `age_s` (jobs,): since it arrived;
     `alone_s` (jobs,): how long what it has done would have taken with an equal part of everything; `deadline_s`
     (jobs,):
-    from now, infinite for none; `kind` (jobs,): for `together`.
+    from now, infinite for none; `kind` (jobs,): for `together`; `start_s` (jobs, ways): how long the job's next start
+    takes in a way, 0 where it need not start; None: starts are not counted.
     """
 
     rate: Floats
@@ -81,6 +82,7 @@ class Collection:
     budgets: Budgets | None = None
     kind: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     together: Together | None = None
+    start_s: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.rate)
@@ -89,6 +91,18 @@ class Collection:
     def usd_per_h(self) -> Floats:
         """(jobs, ways): what a job costs while it runs so."""
         found: Floats = self.gpus[:, None] * self.supply.usd_per_h
+        return found
+
+    @property
+    def usd_per_h_started(self) -> Floats:
+        """(jobs, ways): the same with the cost of the start there, spread over the time that all the job's steps take
+        there. So a job pays for one start in all: in each of its ways for a part, as large as that of its steps there.
+        """
+        if self.start_s is None:
+            return self.usd_per_h
+        with np.errstate(divide="ignore", invalid="ignore"):
+            per_work = np.where(self.steps[:, None] > 0, self.start_s * self.rate / self.steps[:, None], 0.0)
+        found: Floats = self.usd_per_h * (1 + per_work)
         return found
 
     def agnostic(self) -> Collection:
@@ -113,6 +127,7 @@ def collection(
     budgets: Budgets | None = None,
     kind: Integers | None = None,
     together: Together | None = None,
+    start_s: Floats | None = None,
 ) -> Collection:
     """A collection; what is left out: one GPU, one step, weight 1, age 0, no deadline.
 
@@ -140,19 +155,22 @@ def collection(
         budgets,
         np.zeros(0, dtype=np.int64) if kind is None else kind,
         together,
+        start_s,
     )
 
 
 def problem_of(
-    jobs: Collection, *, apart: Floats | None = None, needing: Floats | None = None
+    jobs: Collection, *, apart: Floats | None = None, needing: Floats | None = None, usd_per_h: Floats | None = None
 ) -> tuple[Problem, Integers]:
     """(the problem, the first job of each class).
 
     Jobs with different values of `apart` (jobs,) are in different classes. So are, with space sharing, those that
-    differ in `needing` (jobs,) or (jobs, any): there, the jobs of a class must need the same.
+    differ in `needing` (jobs,) or (jobs, any): there, the jobs of a class must need the same. `usd_per_h` (jobs, ways):
+    what jobs cost, if not only while they run; jobs that differ in it are in different classes, too.
     """
     columns: list[Floats | Integers] = [jobs.rate, jobs.gpus]
     columns += [] if apart is None else [apart]
+    columns += [] if usd_per_h is None else [usd_per_h]
     if jobs.budgets is not None:
         columns.append(jobs.budgets.of)
     if jobs.together is not None:
@@ -160,7 +178,7 @@ def problem_of(
         columns += [] if needing is None else [needing]
     first, class_of = alike(*columns)
     gpus, ways = jobs.gpus[first][:, None], jobs.rate.shape[1]
-    cost = jobs.usd_per_h[first]
+    cost = (jobs.usd_per_h if usd_per_h is None else usd_per_h)[first]
     limited = np.flatnonzero(np.isfinite(jobs.supply.gpus))
     at = np.full((1, ways), -1)
     at[0, limited] = np.arange(len(limited))

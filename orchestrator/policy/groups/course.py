@@ -132,7 +132,7 @@ def _planned(
 
 
 class _Unfolding:
-    """The state of a course: the time, what is left of each job, and what it has cost."""
+    """The state of a course: the time, what is left of each job and of its start, and what it has cost."""
 
     def __init__(self, question: Asked, plan: Joint, before: Sequence[Sequence[str]]) -> None:
         index = {demand.job.id: number for number, demand in enumerate(question.demands)}
@@ -141,7 +141,7 @@ class _Unfolding:
         self._before = [np.array([index[each] for each in first], dtype=np.int64) for first in before]
         self._column = {offer_id: way for way, offer_id in enumerate(question.ids)}
         self._now_s, self._plans = 0.0, 0
-        self._steps, self._begins_s = question.jobs.steps.copy(), question.begins_s.copy()
+        self._steps, self._unstarted = question.jobs.steps.copy(), np.ones(jobs)
         self._ready_s, self._ends_s, self._cost_usd = np.full(jobs, np.inf), np.full(jobs, np.inf), np.zeros(jobs)
         self._first: dict[int, JobPlan] = {}
 
@@ -155,7 +155,7 @@ class _Unfolding:
 
     def question(self, there: Integers) -> Asked:
         """The question of a plan for these jobs now."""
-        jobs, begins_s = self._asked.jobs, self._begins_s[there]
+        jobs, begins_s = self._asked.jobs, self._begins_s(there)
         due_s = jobs.deadline_s[there] + self._asked.begins_s[there] - self._now_s
         done = self._asked.jobs.steps[there] - self._steps[there]
         demands = [self._asked.demands[job] for job in there.tolist()]
@@ -170,6 +170,7 @@ class _Unfolding:
                 age_s=jobs.age_s[there] + self._now_s,
                 alone_s=jobs.alone_s[there],
                 deadline_s=due_s - begins_s,
+                start_s=self._start_s(there) * self._unstarted[there, None],
             ),
             demands=tuple(
                 replace(each, done_steps=each.done_steps + round(more))
@@ -182,20 +183,22 @@ class _Unfolding:
         """Go on to the next ends by these plans; False if nothing ends."""
         for job, each in zip(there.tolist(), plans, strict=True):
             self._first.setdefault(job, each)
-        rate, usd_per_h, largest = self._rates(there, plans)
+        rate, usd_per_h, start_usd = self._rates(there, plans)
         share = np.array([sum(part.share for part in each.parts) for each in plans])
         with np.errstate(divide="ignore", invalid="ignore"):
             # A start takes machines as work does: with half of their time, twice as long.
-            begins_s = np.where(self._begins_s[there] > 0, self._begins_s[there] / share, 0.0)
+            begins_s = np.where(self._begins_s(there) > 0, self._begins_s(there) / share, 0.0)
             takes_s = np.where(self._steps[there] > 0, begins_s + self._steps[there] / rate, 0.0)
         if not np.isfinite(takes_s).any():
             return False
         self._plans += 1
         step_s = self._step_s(takes_s, share)
         begun_s = np.minimum(begins_s, step_s)
+        with np.errstate(invalid="ignore"):
+            started = self._unstarted[there] * np.where(begins_s > 0, begun_s / begins_s, share > 0)
         ran_s = np.where(rate > 0, np.minimum(step_s, takes_s) - begun_s, 0.0)
-        self._cost_usd[there] += (largest * share * begun_s + usd_per_h * ran_s) / 3600
-        self._begins_s[there] -= share * begun_s
+        self._cost_usd[there] += start_usd * started + usd_per_h * ran_s / 3600
+        self._unstarted[there] -= started
         self._steps[there] -= rate * ran_s
         over = takes_s <= step_s
         self._steps[there[over]] = 0.0
@@ -215,15 +218,28 @@ class _Unfolding:
         return float(ends_s[ends_s <= until_s * (1 + SAME_TIME)].max())
 
     def _rates(self, there: Integers, plans: Sequence[JobPlan]) -> tuple[Floats, Floats, Floats]:
-        """(jobs,) each: steps/s, dollars per hour, and those of the largest part alone."""
-        rate, usd_per_h, largest = (np.zeros(len(there)) for _ in range(3))
-        prices = self._asked.jobs.usd_per_h
+        """(jobs,) each: steps/s, dollars per hour, and the dollars of a whole start: a part in each way, as large as
+        that of the steps there, as in the plan (Collection.usd_per_h_started)."""
+        rate, usd_per_h, start_usd = (np.zeros(len(there)) for _ in range(3))
+        prices, starts_s = self._asked.jobs.usd_per_h, self._start_s(there)
         for number, (job, each) in enumerate(zip(there.tolist(), plans, strict=True)):
             rate[number] = each.steps_per_s
-            paid = [float(prices[job, self._column[part.offer_id]]) for part in each.parts]
-            usd_per_h[number] = sum(part.share * usd for part, usd in zip(each.parts, paid, strict=True))
-            largest[number] = paid[0] if paid else 0.0  # the largest part is the first
-        return rate, usd_per_h, largest
+            ways = np.array([self._column[part.offer_id] for part in each.parts], dtype=np.int64)
+            shares = np.array([part.share for part in each.parts])
+            usd_per_h[number] = shares @ prices[job, ways]
+            if self._steps[job] > 0 and ways.size:
+                done = shares * self._asked.jobs.rate[job, ways]
+                start_usd[number] = done @ (prices[job, ways] * starts_s[number, ways]) / done.sum() / 3600
+        return rate, usd_per_h, start_usd
+
+    def _begins_s(self, there: Integers) -> Floats:
+        """(jobs,): how much time is left of each start, at least."""
+        return self._asked.begins_s[there] * self._unstarted[there]
+
+    def _start_s(self, there: Integers) -> Floats:
+        """(jobs, ways): how long a whole start takes."""
+        starts_s = self._asked.jobs.start_s
+        return np.zeros_like(self._asked.jobs.rate[there]) if starts_s is None else starts_s[there]
 
     def course(self) -> Course:
         """All that has happened; a job that has not ended costs what the plan of all jobs says."""

@@ -2,14 +2,16 @@
 
 A *way* is an offer. Of the offers that leave the same quotas alone and have the same kind of hardware, each job needs
 only the cheapest one, and the one where it runs. Rates are middle estimates, prices those of now: everything here is
-an estimate of a fluid plan, in which time is shared without the cost of starting and moving.
+an estimate of a fluid plan, in which time is shared without the cost of moving. A job that runs nowhere pays for one
+start, where its steps are done (Collection.usd_per_h_started). Only `cheapest` looks for the least cost with starts;
+rates and quotas do not count them.
 
 Ties are broken in this order: stay put, then the cheapest way, then the offer's id (`STAY`, `BY_ORDER`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -146,8 +148,10 @@ def asked(
         for row, value in of_job.items():
             rate[index, column[row]] = value
     names, quotas = _quotas(market, rows)
-    starts = zip(demands, rates, strict=True)
-    begins_s = np.array([_begins_s(each, ways, market, running.get(each.job.id)) for each, ways in starts])
+    waits = np.array([each.job.id not in running for each in demands])
+    setup_s = np.array([each.setup_s for each in demands])
+    start_s = np.where(waits[:, None], market.startup_s[rows] + setup_s[:, None], 0.0)
+    begins_s = np.where(rate > 0, start_s, np.inf).min(axis=1, initial=np.inf)
     at, weight_of, age_of = market.at, weights or {}, ages_s or {}
     jobs = collection(
         rate,
@@ -158,6 +162,7 @@ def asked(
         age_s=np.array([age_of.get(each.job.id, max(at - each.job.submitted_at_ms, 0) / 1000) for each in demands]),
         deadline_s=np.array([_due_s(each, at) for each in demands]) - begins_s,
         quotas=quotas,
+        start_s=start_s,
     )
     limited = tuple(row in market.rooms for row in rows)
     return Asked(jobs, tuple(demands), tuple(rows), tuple(market.ids[row] for row in rows), names, limited, begins_s)
@@ -206,7 +211,8 @@ def joint(
 def _rates(
     demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None
 ) -> dict[int, float]:
-    """Steps/s by row of the market: of the rows that count, the cheapest of each kind under the same quotas."""
+    """Steps/s by row of the market: of the rows that count, the one of each kind under the same quotas where the job
+    costs least, with its start."""
     name = demand.job.name
     filtered, forecast = considered(demand, filtering, filtering.market, perf, running, None)
     if demand.total_steps is None:
@@ -219,16 +225,22 @@ def _rates(
             hint="measure it (tradewind profile FILE), or state `expected` in its job file",
         )
     usable = np.flatnonzero(filtered.rejection_reasons == NONE)
-    kinds = market.listing.kind
-    best: dict[tuple[int, tuple[Room, ...]], int] = {}
+    kinds, startup_s = market.listing.kind, market.startup_s
+    rate = {kind: estimate.value for kind, estimate in forecast.estimates.items()}
+    best: dict[tuple[int, tuple[Room, ...]], tuple[float, int, str, int]] = {}
     for row in (int(each) for each in usable):
-        key = (int(kinds[row]), market.rooms.get(row, ()))
-        if key not in best or (market.price[row], market.ids[row]) < (market.price[best[key]], market.ids[best[key]]):
-            best[key] = row
-    rows = set(best.values())
+        if (kind := int(kinds[row])) not in rate:
+            continue
+        paid_s = (demand.total_steps - demand.done_steps) / rate[kind]
+        paid_s += 0.0 if running is not None else float(startup_s[row]) + demand.setup_s
+        key = (kind, market.rooms.get(row, ()))
+        price = int(market.price[row])
+        this = (price * paid_s, price, market.ids[row], row)
+        best[key] = min(best.get(key, this), this)
+    rows = {row for *_, row in best.values()}
     if running is not None and (here := market.row(running.offer_id)) is not None and market.priced[here]:
         rows.add(here)
-    found = {row: rate.value for row in rows if (rate := forecast.estimates.get(int(kinds[row]))) is not None}
+    found = {row: rate[kind] for row in rows if (kind := int(kinds[row])) in rate}
     if not found:
         full = np.flatnonzero(np.isin(filtered.rejection_reasons, OVER_QUOTA)).tolist()
         over = [row for row in full if row in market.rooms]
@@ -266,10 +278,6 @@ def _quotas(market: Market, rows: Sequence[int]) -> tuple[tuple[QuotaName, ...],
         for name in names
     )
     return names, quotas
-
-
-def _begins_s(demand: Demand, ways: Iterable[int], market: Market, running: Running | None) -> float:
-    return 0.0 if running is not None else float(market.startup_s[list(ways)].min()) + demand.setup_s
 
 
 def _due_s(demand: Demand, at_ms: int) -> float:
@@ -386,17 +394,16 @@ def _read(question: Asked, jobs: Collection, found: Allocation, *, most: bool) -
     now is expected to cost what it costs where it is cheapest, later."""
     least = np.maximum(LEAST_SHARE * found.shares.max(axis=1, keepdims=True), RESIDUE)
     all_shares = _filled(question, np.where(found.shares > least, found.shares, 0.0))
-    usd_per_h, plans = question.jobs.usd_per_h, []
+    usd_per_h, plans = question.jobs.usd_per_h_started, []
     for index, demand in enumerate(question.demands):
         shares, rates = all_shares[index], jobs.rate[index]
         rate, steps = float(rates @ shares), float(jobs.steps[index])
         if steps <= 0:
             duration_s = cost = 0.0
         elif rate > 0:
-            begins_s, run_s = float(question.begins_s[index]), steps / rate
-            duration_s = begins_s + run_s
-            per_h = usd_per_h[index]
-            cost = (float(per_h @ shares) * run_s + float(per_h[np.argmax(shares)]) * begins_s) / 3600
+            run_s = steps / rate
+            duration_s = float(question.begins_s[index]) + run_s
+            cost = float(usd_per_h[index] @ shares) * run_s / 3600
         else:
             duration_s = float("inf")
             cost = steps / 3600 * float((usd_per_h[index][rates > 0] / rates[rates > 0]).min())

@@ -54,7 +54,7 @@ def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
     for word in ("fresh", "next", "seeds-seed1", "seeds-seed2", "together about", "of the $400.00 budget", "certified"):
         assert word in shown.stdout
     assert max(map(len, shown.stdout.splitlines())) <= 80
-    assert "not counting starts and the order of jobs" in " ".join(shown.stdout.split())  # the bound knows no `after`
+    assert "not counting moves and the order of jobs" in " ".join(shown.stdout.split())  # the bound knows no `after`
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
     assert document["schema"] == "tradewind/group-plan/v1"
     assert [each["name"] for each in document["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]

@@ -203,6 +203,61 @@ def test_deadlines_decide_who_gets_the_fast_machine(case: DecisionCase) -> None:
     assert fast in {part.offer_id for part in found.jobs[0].parts}
 
 
+def started(case: DecisionCase, demands: list[Demand], **startup_s: float) -> Joint:
+    """The cheapest plan where machines of each provider start in so many seconds."""
+    market = Market.as_of(case.now, offers=Listing.of(case.offers), prices=case.prices, startup_s=startup_s)
+    return joint(asked(demands, market, case.perf()), "cheapest")
+
+
+def test_a_short_job_goes_where_it_costs_least_with_its_start(case: DecisionCase) -> None:
+    """Steps are cheaper on the fast machine; 100 s of starting cost more there than the whole job on the slow one."""
+    slow = case.offer("slow", 1.0)
+    fast = case.offer("fast", 3.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 4.0}
+    short = Demand(case.job("short", rates=rates), 300)
+    long = Demand(case.job("long", rates=rates), 3000)
+    found = started(case, [short, long], local=100.0)
+    assert [each.parts[0].offer_id for each in found.jobs] == [slow, fast]
+    assert found.jobs[0].cost_usd == pytest.approx((300 + 100) / 3600, rel=0.02)
+    assert found.jobs[1].cost_usd == pytest.approx(3 * (3000 / 4 + 100) / 3600, rel=0.02)
+    assert found.value == pytest.approx(found.cost_usd, rel=1e-4)
+
+
+def test_of_equal_machines_the_one_that_starts_soon_can_be_cheaper(case: DecisionCase) -> None:
+    soon = case.offer("soon", 1.1, provider="aws")
+    late = case.offer("late", 1.0, provider="gcp")
+    assert started(case, [job(case, 0, steps=600)], aws=60.0, gcp=600.0).jobs[0].parts[0].offer_id == soon
+    assert started(case, [job(case, 0, steps=60_000)], aws=60.0, gcp=600.0).jobs[0].parts[0].offer_id == late
+
+
+def test_the_start_is_paid_once_by_a_job_that_runs_in_two_ways(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    case.offer("fast", 5.0, gpu="SIM-L")
+    hurried = Demand(case.job("hurried", rates={"SIM-M": 1.0, "SIM-L": 4.0}, deadline_s=1900.0), HOUR_STEPS)
+    found = started(case, [hurried], local=100.0)
+    one, two = found.jobs[0].parts
+    assert (one.share + two.share) * 1800 == pytest.approx(1800, rel=1e-3)
+    without = (
+        (found.jobs[0].duration_s - 100)
+        / 3600
+        * sum(part.share * (5.0 if "fast" in part.offer_id else 1.0) for part in (one, two))
+    )
+    assert without + 100 / 3600 * 1.0 < found.jobs[0].cost_usd < without + 100 / 3600 * 5.0
+
+
+def test_a_job_that_runs_does_not_start_again(case: DecisionCase) -> None:
+    """So it stays on the machine where its steps cost least; one that waits pays for a start there."""
+    slow = case.offer("slow", 1.0)
+    fast = case.offer("fast", 3.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 4.0}
+    demands = [Demand(case.job(name, rates=rates), 300) for name in ("runs", "waits")]
+    market = Market.as_of(case.now, offers=Listing.of(case.offers), prices=case.prices, startup_s={"local": 100.0})
+    running = {"runs": Running(fast, case.now)}
+    found = joint(asked(demands, market, case.perf(), running), "cheapest", running)
+    assert [each.parts[0].offer_id for each in found.jobs] == [fast, slow]
+    assert found.jobs[0].cost_usd == pytest.approx(3 * 300 / 4 / 3600, rel=0.02)
+
+
 def test_a_deadline_that_no_offer_meets_names_the_job(case: DecisionCase) -> None:
     case.offer("slow", 1.0)
     with pytest.raises(InfeasibleError, match=r"job-0 \(takes 1\.\d h on its fastest offer, \d+ min are left after"):

@@ -14,7 +14,7 @@ from orchestrator.cli.render.text import Screen
 from orchestrator.config import load_config
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.installation import Installation
-from orchestrator.model import FASTEST, Expected, GpuRequest, GroupJob, GroupPolicy, GroupSpec, JobSpec
+from orchestrator.model import FASTEST, Expected, GpuRequest, GroupJob, GroupPolicy, GroupSpec, JobSpec, Resources
 from orchestrator.services.groups.budgets import parts
 from orchestrator.services.groups.plan import plan_group
 from orchestrator.services.groups.submit import prepared, submit_group
@@ -87,7 +87,7 @@ def test_a_joint_plan_says_which_limit_or_budget_of_the_project_is_too_small_for
     view, text = planned(**{"limits.max_instances": 2})
     assert [(each.setting, each.most, each.wanted) for each in view.full_limits] == [("limits.max_instances", 2, 3)]
     assert "limits.max_instances is 2: 3 wanted, so jobs wait until others end" in text
-    assert "not counting starts and limits in tradewind.toml" in text
+    assert "not counting starts and limits in tradewind.toml" in text  # the policy makespan is about times
     with pytest.raises(InfeasibleError, match=r"the job wants a machine, limits\.max_instances is 0") as refused:
         planned(**{"limits.max_instances": 0})
     assert refused.value.hint == "raise that limit in tradewind.toml"
@@ -194,6 +194,27 @@ def test_parts(budget: int, jobs: list[tuple[int | None, int, int]], expected: t
     found = parts(budget, [_job(*each) for each in jobs])
     assert found == expected
     assert sum(found) <= budget
+
+
+@pytest.mark.parametrize("steps", [30, 500, 5000, 20_000])
+def test_a_budget_that_pays_on_one_kind_of_machine_also_pays_where_more_are_allowed(
+    installation: Installation, steps: int
+) -> None:
+    """A step costs less on an H100, but a start costs more than this job on a V100."""
+
+    def of(*gpus: str, **fields: object) -> GroupSpec:
+        return group(replace(known("a", steps), resources=Resources(tuple(map(GpuRequest, gpus)))), **fields)
+
+    free = plan_group(installation, of("V100", "H100"))
+    costs = {gpu: plan_group(installation, of(gpu)).cost_nano_usd for gpu in ("V100", "H100")}
+    assert free.cost_nano_usd == min(costs.values()) == costs["V100"]
+    assert refusal(installation, of("V100", "H100", budget_nano_usd=free.enough_budget_nano_usd)) is None
+    assert plan_group(installation, of("V100", "H100", budget_nano_usd=free.cost_nano_usd)).jobs == free.jobs
+    error = refusal(installation, of("V100", "H100", budget_nano_usd=free.cost_nano_usd - 1))
+    assert error is not None
+    amount = named(error)[0]
+    assert free.enough_budget_nano_usd <= amount < free.enough_budget_nano_usd + CENT
+    assert refusal(installation, of("V100", "H100", budget_nano_usd=amount)) is None
 
 
 def test_the_view_tells_what_is_enough_without_a_budget(installation: Installation) -> None:

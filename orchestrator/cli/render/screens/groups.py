@@ -133,7 +133,7 @@ def _late(view: GroupPlanView) -> str:
 
 
 def _quality(view: GroupPlanView) -> str:
-    uncounted = ["starts"]
+    uncounted = ["moves" if view.policy == "cheapest" else "starts"]
     uncounted += ["the order of jobs"] if any(job.after for job in view.jobs) else []
     uncounted += ["limits in tradewind.toml"] if view.full_limits else []
     certified = f"(certified, not counting {' and '.join(uncounted)})"

@@ -1,9 +1,12 @@
 """Least total cost: what the jobs cost until they are done is as small as possible, and every job is on time.
 
-    min  sum_m window_m sum_k price_k gpus_m x_mk     with  rate_m >= steps_m / window_m
+    min  sum_m window_m sum_k cost_mk x_mk     with  rate_m >= steps_m / window_m,
+         cost_mk = price_k gpus_m (1 + start_mk rate_mk / steps_m)
 
 A job runs within its window: from now to its deadline, or to a common horizon. x_mk is the part of its window that it
 spends in way k. So a job that runs for longer counts for more, unlike in cost.py, which is about dollars per hour.
+The start of a job in a way, if it needs one (`start`, in seconds), is paid in proportion to the steps done there. To
+start as a whole in each of its ways would cost more, so the bound is valid for that, too.
 
 The horizon is the time within which every job without a deadline can run where it costs least: nothing is bought to be
 done sooner. Within a window, a job's part of the time is taken to be the same all the time; an order in time could save
@@ -30,7 +33,7 @@ def least_total_cost(jobs: Collection, horizon_s: float) -> Program:
     window_s = np.maximum(np.minimum(jobs.deadline_s, horizon_s), SOON_S)
     need = jobs.steps / window_s
     fast_enough(jobs, need)
-    problem, first = problem_of(jobs, apart=window_s, needing=need)
+    problem, first = problem_of(jobs, apart=window_s, needing=need, usd_per_h=jobs.usd_per_h_started)
     hours = window_s[first] / 3600
     return Program(problem, (Total(problem.cost * hours[:, None], most=False),), need)
 
@@ -57,7 +60,7 @@ def patient_horizon_s(jobs: Collection) -> float:
 def _cheapest_s(jobs: Collection) -> Floats:
     """(jobs, ways): the time that a job takes in the way where it costs least, in the column of that way."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        per_step = np.where(jobs.rate > 0, jobs.usd_per_h / jobs.rate, np.inf)
+        per_step = np.where(jobs.rate > 0, jobs.usd_per_h_started / jobs.rate, np.inf)
     for quota in jobs.quotas:
         each = np.ones(len(quota.ways)) if quota.each is None else quota.each
         per_step[:, quota.ways] = np.where(jobs.gpus[:, None] * each > quota.most, np.inf, per_step[:, quota.ways])
