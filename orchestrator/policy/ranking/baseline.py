@@ -6,7 +6,7 @@ import numpy as np
 
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import Filtered, RejectionReason, only
+from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.limits import time_left_s
 
 
@@ -16,15 +16,10 @@ def baseline(demand: Demand, forecast: Forecast, filtered: Filtered) -> int | No
     Allowed capacity types, back-off and budget do not count. The deadline counts if it can be met, and so does the age
     of prices if any is fresh.
     """
-    meets = filtered.instead
-    fresh = meets & ~only(filtered.rejection_reasons[forecast.pool.of_all], RejectionReason.STALE_PRICE)
-    meets = fresh if fresh.any() else meets
-    left_s = time_left_s(demand, forecast)
+    positions, left_s = filtered.instead_at, time_left_s(demand, forecast)
     if left_s is not None:
-        in_time = meets & (forecast.afresh_s(forecast.high) <= left_s)
-        meets = in_time if in_time.any() else meets
-    positions = np.flatnonzero(meets)
+        in_time = positions[forecast.afresh_s(forecast.high, positions) <= left_s]
+        positions = in_time if in_time.size else positions
     if not positions.size:
         return None
-    cost = forecast.afresh[1]
-    return int(forecast.pool.rows[positions[np.argmin(cost[positions])]])
+    return int(forecast.pool.rows[positions[np.argmin(forecast.afresh(positions)[1])]])

@@ -30,7 +30,7 @@ from orchestrator.model import CostParts, Estimate
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
 from orchestrator.policy.probe import LONGEST_PROBE_S
-from orchestrator.policy.ranking.pool import Floats, Pool
+from orchestrator.policy.ranking.pool import Floats, Pool, Rows
 from orchestrator.policy.ranking.transition_costs import TransitionCosts, transition_costs
 
 Z95 = 1.6449  # standard normal quantile of 95 %
@@ -312,15 +312,14 @@ class Forecast:
         losses = self._losses(self._work_s("low"))
         return losses + Z95 * np.sqrt(losses)
 
-    @lazily
-    def afresh(self) -> tuple[Floats, Floats]:
-        """(seconds, nano-USD) over the rows for starting there from nowhere; on the current row for continuing."""
-        seconds = self.afresh_s(self.mid)
-        return seconds, seconds * self.mid.price_s + self.over_rows(self.mid.run_charges + self._storage)
+    def afresh_s(self, case: Case, positions: Rows | slice = slice(None)) -> Floats:
+        """Market seconds for starting there from nowhere, or for continuing where the job is; over rows of the pool."""
+        return (case.run_s + self.pool.startup_s)[self.pool.cell[positions]]
 
-    def afresh_s(self, case: Case) -> Floats:
-        """The seconds of that, at a percentile."""
-        return self.over_rows(case.run_s + self.pool.startup_s)
+    def afresh(self, positions: Rows | slice = slice(None)) -> tuple[Floats, Floats]:
+        """(seconds, nano-USD) expected for that."""
+        seconds, charges = self.afresh_s(self.mid, positions), self.mid.run_charges + self._storage
+        return seconds, seconds * self.mid.price_s[positions] + charges[self.pool.cell[positions]]
 
     def parts(self, row: int, later: int = 0) -> CostParts:
         """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact, including `later`: what

@@ -106,7 +106,7 @@ _OVERLOOKED_WHERE_IT_IS = (
 @dataclass(frozen=True, eq=False)
 class Filtered:
     """`rejection_reasons` of every row, and the `pool` of rows that count: those without a rejection reason (`usable`
-    in the pool), and the on-demand offers that a user would take without Tradewind (`instead` in the pool), for which
+    in the pool), and the on-demand offers that a user would take without Tradewind (`instead_at` in it), for which
     allowed capacity types, back-off and price age do not matter."""
 
     market: Market
@@ -166,13 +166,17 @@ class Filtered:
         return self.usable.astype(np.int8) * np.int8(2)
 
     @lazily
-    def instead(self) -> NDArray[np.bool_]:
-        """Over the pool: whether a row is an on-demand offer that a user would take without Tradewind."""
+    def instead_at(self) -> Rows:
+        """The positions in the pool of the on-demand offers that a user would take without Tradewind: those with a
+        fresh price, if there are any."""
+        market, pool, reasons = self.market, self.pool, self.rejection_reasons[self.pool.of_all]
         overlooked = self.usable.copy()
         for rejection_reason in _OVERLOOKED:
             if self.counts[rejection_reason]:
-                overlooked |= only(self.rejection_reasons[self.pool.of_all], rejection_reason)
-        return overlooked & self.market.priced[self.pool.of_all] & ~self.pool.spot
+                overlooked |= only(reasons, rejection_reason)
+        positions = np.flatnonzero(overlooked & market.priced[pool.of_all] & ~pool.spot)
+        fresh = positions[~only(reasons[positions], RejectionReason.STALE_PRICE)]
+        return fresh if fresh.size else positions
 
     @lazily
     def capacity_again_ms(self) -> int | None:

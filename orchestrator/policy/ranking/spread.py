@@ -175,7 +175,7 @@ class Spreads:
     def afresh(self) -> Spread:
         """The spread of starting there from nowhere (Forecast.afresh)."""
         forecast, lost = self._forecast, self._lost
-        seconds, cost = forecast.afresh
+        seconds, cost = forecast.afresh()
         cost, mid_s = cost + lost.elsewhere, seconds + lost.away_s
         down, up, _ = self._costs(cost, forecast.mid.run_s + forecast.pool.startup_s)
         known = forecast.transition_costs.waits  # nothing trains while a machine starts, here or there
