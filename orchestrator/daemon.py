@@ -92,7 +92,10 @@ class Daemon:
                 leadership = self._installation.store.campaign(holder)
                 if leadership is not None:
                     self._say("leading: this control plane is active")
-                    for changed in project_limits.keep(self._installation):
+                    differences = project_limits.keep(self._installation)
+                    for found, remedy in differences.lost:
+                        self._say(f"warning: {found}; {remedy}")
+                    for changed in differences.changed:
                         self._say(changed)
                     self._read_secrets()
                     tasks: AbstractContextManager[object] = (
