@@ -40,6 +40,7 @@ from orchestrator.errors import (
 )
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import Step
+from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.control_plane import project_limits
 from orchestrator.services.control_plane.background_log import ControlPlaneLog, path_of
 from orchestrator.services.control_plane.presence import BACKGROUND, may_act
@@ -93,7 +94,7 @@ class Daemon:
                 if leadership is not None:
                     self._say("leading: this control plane is active")
                     differences = project_limits.keep(self._installation)
-                    for found, remedy in differences.lost:
+                    for found, remedy in (*differences.lost, *elsewhere(self._installation)):
                         self._say(f"warning: {found}; {remedy}")
                     for changed in differences.changed:
                         self._say(changed)

@@ -39,6 +39,7 @@ from orchestrator.errors import (
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
+from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.control_plane import background_log, presence, project_limits
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.services.control_plane.views import IS_COPY, USE_ORIGINAL
@@ -127,7 +128,7 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
 def _start(installation: Installation, progress: Callable[[str], None], warn: Callable[[str, str], None]) -> LeaderInfo:
     require_ray()  # the control plane could start without it, but no job
     differences = project_limits.keep(installation)
-    for found, remedy in differences.lost:
+    for found, remedy in (*differences.lost, *elsewhere(installation)):
         warn(found, remedy)
     for changed in differences.changed:
         progress(changed)
