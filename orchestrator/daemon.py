@@ -40,6 +40,7 @@ from orchestrator.errors import (
 )
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import Step
+from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.control_plane import project_limits
 from orchestrator.services.control_plane.background_log import ControlPlaneLog, path_of
 from orchestrator.services.control_plane.presence import BACKGROUND, may_act
@@ -92,7 +93,10 @@ class Daemon:
                 leadership = self._installation.store.campaign(holder)
                 if leadership is not None:
                     self._say("leading: this control plane is active")
-                    for changed in project_limits.keep(self._installation):
+                    differences = project_limits.keep(self._installation)
+                    for found, remedy in (*differences.lost, *elsewhere(self._installation)):
+                        self._say(f"warning: {found}; {remedy}")
+                    for changed in differences.changed:
                         self._say(changed)
                     self._read_secrets()
                     tasks: AbstractContextManager[object] = (

@@ -12,6 +12,7 @@ import shlex
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from orchestrator.config import Config
 from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import Problem, ProviderFailure, SpecError, StoreError
 from orchestrator.formats.codec import CodecError, dumps, loads
-from orchestrator.store import Store
+from orchestrator.store import LeftRoot, Store, Tx
 from providers.base import Provider
 from providers.clock import AcceleratedClock, Clock, SystemClock, boot_id
 from providers.errors import ProviderError
@@ -110,6 +111,20 @@ class Installation:
         """The folder or URL for a job's `checkpoint.to`; None: the one below `store_root`."""
         return to if to is not None else self.stored("checkpoints")
 
+    def former_root(self, tx: Tx, at_ms: int) -> str | None:
+        """The folder or URL that was `store_root` at `at_ms` (market time); None if it was the present one. Raises
+        StoreError."""
+        present = str(self.config.store_root)
+        found = next((each.root for each in tx.left_roots() if at_ms < each.until_ms), None)
+        if found is None:  # the configuration may have changed since the last control plane started
+            with suppress(StoreError):  # its file is damaged, as the next start says
+                found = _former_root(self.state_dir / "store-root")
+        return None if found in (None, "", present) else found
+
+    def has_former_root(self, tx: Tx) -> bool:
+        """Whether `store_root` was ever another one. Raises StoreError."""
+        return bool(tx.left_roots()) or self.former_root(tx, self.clock.now_ms()) is not None
+
     def close(self) -> None:
         """Close the store."""
         self.store.close()
@@ -150,19 +165,19 @@ def _unusable(folder: Path, error: OSError) -> StoreError:
 
 
 def _keep_root(installation: Installation) -> None:
-    """Remember `store_root`, once it can be written. Raises SpecError if it was changed while jobs have their
-    checkpoints in the former one, StoreError."""
+    """Remember `store_root`, once it can be written, and the former one if it was changed. Raises SpecError if a
+    control plane or machines still use that, StoreError."""
     path, root = installation.state_dir / "store-root", str(installation.config.store_root)
     former = _former_root(path)
-    if former not in ("", root):
-        with installation.store.read() as tx:
-            left = [job.name for job in tx.outlines(ended=False)]
-        if left:
-            names = f"{', '.join(left[:3])}{', ...' if len(left) > 3 else ''}"
-            found = f"is {root}, but jobs that have not ended have their checkpoints in {former}: {names}"
-            origin = installation.config.origins.get("store_root", "default")
-            raise SpecError([Problem(origin, 0, 0, "store_root", found, "set it back, or let these jobs end first")])
+    changed = former not in ("", root)
+    if changed and (users := _users_of_root(installation)):
+        origin = installation.config.origins.get("store_root", "default")
+        remedy = "set it back; to change it, first end them: tradewind down"
+        raise SpecError([Problem(origin, 0, 0, "store_root", f"is {root}, but {users} still use {former}", remedy)])
     installation.prepare_control()
+    if changed:
+        with installation.store.write() as tx:
+            tx.add_left_root(LeftRoot(former, installation.clock.now_ms()))
     if former != root:
         partial = path.with_suffix(f".{os.getpid()}.tmp")
         try:
@@ -172,6 +187,17 @@ def _keep_root(installation: Installation) -> None:
             partial.unlink(missing_ok=True)
             hint = "free some space, or check the disk; then: tradewind doctor"
             raise StoreError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
+
+
+def _users_of_root(installation: Installation) -> str:
+    """Who gets or gives orders through the former `store_root`, in words; "" if nobody does."""
+    with installation.store.read() as tx:
+        live = {run.job_id for run in tx.runs(live=True, unreadable=lambda *_: None) if run.end is None}
+        names = [job.name for job in tx.outlines_of(sorted(live))]
+    if names:
+        return f"machines of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+    leader = installation.store.leader(watch=True)
+    return "" if leader is None or leader.alive is False else f"the machines of the control plane {leader.holder}"
 
 
 def _former_root(path: Path) -> str:

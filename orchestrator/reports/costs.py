@@ -96,7 +96,8 @@ class CostView:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """A page of ledger entries, newest first; `count` and `amount_nano_usd` are those of all that match."""
+    """A page of ledger entries, newest first; `count` is the number of all that match, `amount_nano_usd` the sum of
+    their parts in the period: those of some begin before it, or end after it."""
 
     kind: ClassVar[str] = "ledger-page"
 
@@ -148,7 +149,7 @@ def costs(
         "total",
         sum(each.amount_nano_usd for each in now),
         sum(each.machine_ms for each in now),
-        sum(each.entries for each in now),
+        sum(each.entries - each.continued for each in now),
         len({job for _, job in billed}),
         sum(each.amount_nano_usd for each in before),
         sum(each.machine_ms for each in before),
@@ -251,6 +252,11 @@ def _group(group_by: CostGroup, day: int, key: str) -> str:
     return str(day * DAY_MS) if group_by == "day" else key
 
 
+def _begins(group_by: CostGroup, day: int) -> bool:
+    """Whether a group begins with this day: an entry that continues from the day before counts in both groups."""
+    return group_by in ("day", "month") and _group(group_by, day, "") != _group(group_by, day - 1, "")
+
+
 def _rows(
     group_by: CostGroup, now: Sequence[CostSum], before: Sequence[CostSum], jobs: Mapping[str, int]
 ) -> list[CostRow]:
@@ -259,7 +265,7 @@ def _rows(
         of = sums[_group(group_by, each.day, each.key)]
         of[0] += each.amount_nano_usd
         of[1] += each.machine_ms
-        of[2] += each.entries
+        of[2] += each.entries if _begins(group_by, each.day) else each.entries - each.continued
     if group_by not in ("day", "month"):
         for each in before:
             of = sums[_group(group_by, each.day, each.key)]

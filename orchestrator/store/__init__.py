@@ -18,6 +18,7 @@ from orchestrator.store.queries.costs import CostFilter, CostKey, CostSum, JobFi
 from orchestrator.store.queries.groups import GroupOutline
 from orchestrator.store.queries.jobs import JobFactFields, JobFacts
 from orchestrator.store.queries.ledger import LedgerSum
+from orchestrator.store.queries.left_roots import LeftRoot
 from orchestrator.store.queries.plans import PerfPoint
 from orchestrator.store.queries.project_limits import KeptLimits
 from orchestrator.store.queries.quarantine import Quarantined
@@ -43,6 +44,7 @@ __all__ = [
     "LeaderInfo",
     "Leadership",
     "LedgerSum",
+    "LeftRoot",
     "MarketChanges",
     "MigrationFields",
     "Named",

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Column, Connection, MetaData, Table, Text, column, insert, inspect, select, table, update
 
 from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError, UnreadableRowError
-from orchestrator.store.schema import metadata
+from orchestrator.store.schema_base import metadata
 
 if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261129_2300_8e41b7"
+HEAD = "20261130_0110_5d07e2"
 
 
 class ForeignDatabaseError(StoreError):

@@ -21,10 +21,8 @@ from sqlalchemy import (
     text,
 )
 
-from orchestrator.store import schema_base
 from orchestrator.store.backends.types import Measure, Number, Prose, Sequence, Word
-
-metadata = schema_base.metadata
+from orchestrator.store.schema_base import job_group, metadata
 
 # Conditions of the queries of each tick, verbatim as in their partial indexes, which are not used otherwise.
 UNSETTLED = text("(state <> 'ended' OR (instance_id IS NOT NULL AND billed_to_ms IS NULL))")
@@ -37,6 +35,7 @@ UNCOMPARED = text("(compared_at_ms IS NULL)")
 CUTOVER = text("(kind = 'migration.cutover')")
 MACHINE_TIME = text("(kind = 'compute')")
 BESIDES = text("(kind <> 'compute')")
+LONGER_THAN_A_DAY = text("(period_end_ms - period_start_ms > 86400000)")
 JOB_OPEN = text("(state NOT IN ('finished', 'failed', 'cancelled'))")
 
 meta = Table("meta", metadata, Column("key", Word, primary_key=True), Column("value", Word, nullable=False))
@@ -80,7 +79,7 @@ job = Table(
     Column("compared_at_ms", Number),  # NULL: not compared yet, or entries were added since
     Index("job_state", "state"),
     Column("token", Word),  # chosen by the submitter: a repeated submission with it returns the same job
-    Column("group_id", Word, ForeignKey(schema_base.job_group.c.id)),  # NULL: a job on its own
+    Column("group_id", Word, ForeignKey(job_group.c.id)),  # NULL: a job on its own
     Column("weight", Measure, nullable=False, server_default="1"),
     Column("after", Text),  # a document: ids of jobs that must have finished first; NULL: none
     Index("job_of_group", "group_id"),
@@ -445,6 +444,7 @@ ledger_entry = Table(
     Index("ledger_entry_period", "period_start_ms"),
     Index("ledger_entry_until", "run_id", "period_end_ms", sqlite_where=MACHINE_TIME, postgresql_where=MACHINE_TIME),
     Index("ledger_entry_besides", "run_id", sqlite_where=BESIDES, postgresql_where=BESIDES),
+    Index("ledger_entry_long", "period_start_ms", sqlite_where=LONGER_THAN_A_DAY, postgresql_where=LONGER_THAN_A_DAY),
 )
 
 ledger_sum = Table(  # sums of ledger_entry, updated with every new entry

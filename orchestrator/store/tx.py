@@ -13,6 +13,7 @@ from orchestrator.store.queries.events import EventRows
 from orchestrator.store.queries.forecasts import ForecastRows
 from orchestrator.store.queries.groups import GroupRows
 from orchestrator.store.queries.jobs import JobRows
+from orchestrator.store.queries.left_roots import LeftRootRows
 from orchestrator.store.queries.mending import MendingRows
 from orchestrator.store.queries.plans import PlanRows
 from orchestrator.store.queries.profiles import ProfileRows
@@ -40,5 +41,6 @@ class Tx(
     QuarantineRows,
     ClaimRows,
     ProjectLimitRows,
+    LeftRootRows,
 ):
     """One transaction; each base class reads and writes one family of tables. Only valid inside its `with` block."""

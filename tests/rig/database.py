@@ -19,7 +19,7 @@ from sqlalchemy import event, text
 
 from orchestrator.store import Store
 from orchestrator.store.backends.backend import Backend, backend_of
-from orchestrator.store.schema import metadata
+from orchestrator.store.schema_base import metadata
 from providers.clock import VirtualClock
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from orchestrator.engine.inputs.snapshot import inputs
-from orchestrator.model import Job
+from orchestrator.model import Job, JobSpec
+from orchestrator.nodes.unpacking import code_key
+from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.jobs.current import status
-from tests.sim.harness import FINE_STRIDE_S, SimulatedInstallation, check_truth
+from orchestrator.store import LeftRoot
+from tests.sim.harness import FINE_STRIDE_S, SimulatedInstallation, check_truth, train_spec
 
 
 def done(home: SimulatedInstallation, job: Job) -> int:
@@ -61,3 +66,106 @@ def test_a_job_whose_checkpoints_are_missing_pauses_and_says_from_where_it_would
     home.settle()
     assert home.job(job).state == "finished"
     assert home.runs(job)[-1].start_step == (at if put_back else 0)
+
+
+def paused_and_moved(home: SimulatedInstallation, root: Path) -> Job:
+    """A job that has saved checkpoints and is paused, and a control plane that was started with another store_root."""
+    job = home.submit(steps=40)
+    home.until_step(job, 12)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    home.run_for(10.0)
+    with home.store.write() as tx:
+        tx.add_left_root(LeftRoot(str(home.config.store_root), home.clock.now_ms()))
+    home.config = replace(home.config, store_root=root)
+    home.start()
+    return job
+
+
+def test_a_job_with_checkpoints_in_a_former_store_root_pauses_before_a_machine_is_rented(
+    home: SimulatedInstallation, tmp_path: Path
+) -> None:
+    former = home.config.store_root
+    job = paused_and_moved(home, tmp_path)
+    other = home.submit("other", steps=10)
+    ((words, _),) = elsewhere(home.installation)
+    assert f"1 job that has not ended has checkpoints or code in {former}" in words
+    assert words.endswith(f": {job.name}")
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    said = home.events(job, "job.paused")[-1].message
+    assert f"its checkpoint of step {home.runs(job)[0].last_step} is in {former}/checkpoints/{job.id}" in said
+    assert f"set store_root back to {former}" in said
+    assert f"copy {former}/checkpoints/{job.id} to {tmp_path}/checkpoints/{job.id}" in said
+    assert len(home.runs(job)) == 1, "a machine was rented for it"
+    assert len(elsewhere(home.installation)) == 1
+    home.config = replace(home.config, store_root=former)
+    home.start()
+    assert elsewhere(home.installation) == []
+    home.ask("resume", job)
+    home.until(lambda: [home.job(each).state for each in (job, other)] == ["finished", "finished"])
+    home.settle()
+    assert home.runs(job)[-1].start_step == home.runs(job)[0].last_step
+    check_truth(home)
+
+
+def test_a_job_whose_checkpoints_were_copied_to_the_new_store_root_goes_on(
+    home: SimulatedInstallation, tmp_path: Path
+) -> None:
+    job = paused_and_moved(home, tmp_path)
+    (tmp_path / "checkpoints").symlink_to(home.checkpoints.root)  # where the simulated trainers save
+    assert elsewhere(home.installation) == []
+    home.ask("resume", job)
+    home.until_state(job, "finished")
+    assert home.runs(job)[-1].start_step == home.runs(job)[0].last_step
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_job_with_checkpoints_in_a_store_root_that_is_gone_can_be_cancelled(
+    home: SimulatedInstallation, tmp_path: Path, resumed: bool
+) -> None:
+    job = paused_and_moved(home, tmp_path)
+    shutil.rmtree(home.checkpoints.root / job.id)
+    if resumed:
+        home.ask("resume", job)
+        home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    home.ask("cancel", job)
+    home.until_state(job, "cancelled")
+    assert elsewhere(home.installation) == []
+
+
+def test_a_job_that_is_resumed_without_the_checkpoints_of_a_former_store_root_begins_again(
+    home: SimulatedInstallation, tmp_path: Path
+) -> None:
+    job = paused_and_moved(home, tmp_path)
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    home.ask("resume", job)
+    home.until(lambda: len(home.runs(job)) == 2 and home.runs(job)[1].instance_id is not None)
+    assert len(home.events(job, "job.paused")) == 2
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_job_that_has_not_started_pauses_if_its_code_is_in_a_former_store_root(
+    home: SimulatedInstallation, tmp_path: Path, copied: bool
+) -> None:
+    job = home.submit_job(JobSpec("job", replace(train_spec(20), code="0" * 64)))
+    with home.store.write() as tx:
+        tx.add_left_root(LeftRoot("s3://former", home.clock.now_ms() + 1))
+    home.config = replace(home.config, store_root=tmp_path)
+    home.checkpoints.root.mkdir(exist_ok=True)
+    (tmp_path / "checkpoints").symlink_to(home.checkpoints.root)
+    home.start()
+    if copied:
+        archive = tmp_path / home.installation.job_place(job.id) / code_key("0" * 64)
+        archive.parent.mkdir(parents=True)
+        archive.write_bytes(b"code")
+        assert elsewhere(home.installation) == []
+        home.until(lambda: bool(home.runs(job)))
+        return
+    home.until_state(job, "paused")
+    (said,) = home.events(job, "job.paused")
+    assert f"its code is in s3://former/{home.installation.job_place(job.id)}" in said.message
+    assert len(elsewhere(home.installation)) == 1
+    home.ask("resume", job)
+    home.until(lambda: bool(home.runs(job)))

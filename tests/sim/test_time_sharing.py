@@ -89,6 +89,23 @@ def test_a_job_that_has_just_given_way_does_not_ask_for_its_machine_back(
     assert all("waits for its turn" in event.message for event in waits), waits
 
 
+@pytest.mark.parametrize("ticks", range(4, 8))
+def test_a_job_that_arrives_between_two_looks_at_the_turns_does_not_take_the_machine_of_another(
+    install: Install, ticks: int
+) -> None:
+    """The machine is free for a moment: its last job has given way, and the one whose turn it is has not started."""
+    home = owned(install, 1)
+    home.cloud.behaviour = replace(home.cloud.behaviour, stop_s=0.3)  # less than the second between two looks
+    first, second = (home.submit(f"job-{number}", steps=500) for number in range(2))
+    home.until(lambda: bool(home.events(first, "job.pausing")))
+    for _ in range(ticks):
+        home.tick(0.2)
+    late = home.submit("late", steps=100)
+    home.until(lambda: "running" in states(home, first, second, late), stride_s=0.2)
+    assert states(home, first, second, late) == ["queued", "running", "queued"]
+    assert not home.runs(late)
+
+
 def test_a_turn_lasts_several_times_the_start_of_a_machine(install: Install) -> None:
     """Saving and restoring take a second here; what a change of machines costs is mostly the start of one."""
     home = owned(install, 1, **{"policy.turn_s": 30.0})

@@ -107,7 +107,7 @@ def submit_group(
     try:
         if not client.control_plane.status().running:
             out.note("starting the control plane in the background; to stop it: tradewind down")
-            client.control_plane.up(progress=out.note)
+            client.control_plane.up(progress=out.note, warn=out.warn)
         if wait:
             for job in group.jobs:
                 client.jobs.wait(job.id)

@@ -110,7 +110,8 @@ def costs(
 
     Totals are the exact sums of the ledger's entries. A change is split into its causes: more or fewer machine hours,
     and a higher or lower price per hour. Hours count at the former price, those of a new group at their own; the
-    causes of the total are the sums of those of all groups. Days and months are not compared.
+    causes of the total are the sums of those of all groups. Days and months are not compared. An entry of the ledger
+    that lasts over midnight (UTC), or over an end of the period, is divided there in proportion to time.
     """
     from typing import cast
 

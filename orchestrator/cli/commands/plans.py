@@ -113,7 +113,7 @@ def submit(
         try:
             if not client.control_plane.status().running:
                 out.note("starting the control plane in the background; to stop it: tradewind down")
-                client.control_plane.up(progress=out.note)
+                client.control_plane.up(progress=out.note, warn=out.warn)
             if wait:
                 from orchestrator.cli.commands.jobs import wait_for
 
@@ -227,7 +227,7 @@ def apply(
         if not accepted.control_plane:
             out.note("starting the control plane in the background; to stop it: tradewind down")
             with out.after_ctrl_c(STARTS_ANYWAY):
-                client.control_plane.up(progress=out.note)
+                client.control_plane.up(progress=out.note, warn=out.warn)
 
 
 def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) -> bool:

@@ -48,7 +48,7 @@ def up(
             out.show(networks)
             return
         with out.after_ctrl_c(STARTS_ANYWAY):
-            view = client.control_plane.up(progress=out.note)
+            view = client.control_plane.up(progress=out.note, warn=out.warn)
         out.show(view)
 
 

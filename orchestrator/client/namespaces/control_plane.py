@@ -32,10 +32,18 @@ class ControlPlane:
         """Whether one acts on this store. One of another machine is watched for some seconds."""
         return presence.control_plane(self._session.installation, watch=True)
 
-    def up(self, *, progress: Callable[[str], None] = _silent) -> ControlPlaneView:
-        """Start this host's control plane in the background, unless it runs. Raises SiteError, also if
-        it is stopped (SIGSTOP) or the disk is full, and MissingExtraError when Ray is not installed."""
-        lifecycle.up(self._session.config, progress=progress)
+    def up(
+        self, *, progress: Callable[[str], None] = _silent, warn: Callable[[str, str], None] | None = None
+    ) -> ControlPlaneView:
+        """Start this host's control plane in the background, unless it runs. `warn` is called with what is wrong and
+        does not prevent that, such as lost limits of a project, and the remedy; None: `progress` is, with both in one
+        line. Raises SiteError, also if it is stopped (SIGSTOP) or the disk is full, and MissingExtraError when Ray is
+        not installed."""
+
+        def warned(found: str, remedy: str) -> None:
+            progress(f"warning: {found}; {remedy}")
+
+        lifecycle.up(self._session.config, progress=progress, warn=warn or warned)
         self._session.handover.give_kept()
         return self.status()
 

@@ -72,8 +72,8 @@ class Reports:
         every: bool = False,
     ) -> CostView:
         """What was spent in a month (None: this one), or from `since` to `until` (`"30d"`, `"2026-11-21"`), by group,
-        next to the period before: the 500 largest groups, or `every` one. `only` narrows the entries. Raises
-        UsageError."""
+        next to the period before: the 500 largest groups, or `every` one. `only` narrows the entries. Entries that last
+        over midnight (UTC), or an end of the period, are divided there in proportion to time. Raises UsageError."""
         period = self._period(month=month, since=since, until=until)
         return costs.costs(self._session.installation, period, group_by, only, every=every)
 
@@ -87,7 +87,8 @@ class Reports:
         limit: int = 100,
         cursor: str | None = None,
     ) -> EntryPage:
-        """The ledger entries of such a period (without any: all), newest first. Raises UsageError."""
+        """The ledger entries of such a period (without any: all), newest first, and the sum of their parts in it.
+        Raises UsageError."""
         given = month is not None or since is not None or until is not None
         period = self._period(month=month, since=since, until=until) if given else None
         return costs.entry_page(self._session.installation, period, only, limit=limit, cursor=cursor)

@@ -3,6 +3,8 @@ others on machines that they share goes the same way, and is queued again at its
 
 from __future__ import annotations
 
+from typing import Any
+
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.jobs.stopped_at import stopped_at
 from orchestrator.engine.migration.intent import under_way
@@ -10,10 +12,14 @@ from orchestrator.model import Event, Job, Run
 from orchestrator.store import Tx
 
 
-def pause(ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, actor: str) -> None:
-    """Start pausing: engine.jobs.stopping lets the run save a checkpoint and end; open migrations are aborted."""
+def pause(
+    ctx: Context, tx: Tx, job: Job, current: Run | None, why: str, *, actor: str, left_root: str | None = None
+) -> None:
+    """Start pausing: engine.jobs.stopping lets the run save a checkpoint and end; open migrations are aborted.
+    `left_root`: the former `store_root` for which it is paused (engine.jobs.left_behind)."""
     tx.set_job_state(job.id, "pausing")
-    ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor, why=why)
+    left: dict[str, Any] = {} if left_root is None else {"left_root": left_root}
+    ctx.event(tx, "job.pausing", f"pausing: {why}", job, run=current, actor=actor, why=why, **left)
     if current is None and not under_way(tx, job.id):
         paused(ctx, tx, job, None, stopped_at(tx, job))
 
@@ -28,6 +34,13 @@ def gives_way(tx: Tx, job: Job) -> bool:
     """Whether a pausing job only gives way to others."""
     reported = _reported(tx, job)
     return reported is not None and reported.data.get("turn") is True
+
+
+def paused_for_root(tx: Tx, job: Job) -> str | None:
+    """The former `store_root` for which a job was paused last; None if its last pause had another reason."""
+    reported = _reported(tx, job)
+    root = None if reported is None else reported.data.get("left_root")
+    return None if root is None else str(root)
 
 
 def halted(tx: Tx, job: Job) -> bool:

@@ -24,8 +24,8 @@ def at_its_turn(ctx: Context, demand: Demand) -> Demand:
 
 
 def is_known(ctx: Context, job: Job) -> bool:
-    """Whether the present turns were given with this job in mind. A job that has just arrived, or given way, is placed
-    after the next look: until then it would take a machine that is another's."""
+    """Whether the present turns were given with this job in mind. A job that has just arrived, or was resumed, is
+    placed after the next look: until then it would take a machine that is another's."""
     looked = [each for each in _rounds(ctx, job) if each.number is not None]
     return all(any((job.id, state) in each.seen for state in TAKE_PART) for each in looked)
 

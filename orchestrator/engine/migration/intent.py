@@ -104,7 +104,7 @@ def taken(ctx: Context, job: Job) -> int:
     Raises CheckpointDamaged: a job that cannot be handed over is not worth a machine.
     """
     try:
-        return _taken(ctx, job)
+        return newest_generation(ctx, job)
     except CheckpointDamaged:
         raise
     except CheckpointUnusable:
@@ -115,7 +115,7 @@ def is_asked(ctx: Context, job: Job) -> bool:
     """Whether a job's checkpoints need not be waited for: `taken` knows, or its store was asked in vain. Asks it if
     nobody has. Raises CheckpointDamaged."""
     try:
-        _taken(ctx, job)
+        newest_generation(ctx, job)
     except CheckpointsAwaited:
         return False
     except CheckpointDamaged:
@@ -125,7 +125,8 @@ def is_asked(ctx: Context, job: Job) -> bool:
     return True
 
 
-def _taken(ctx: Context, job: Job) -> int:
+def newest_generation(ctx: Context, job: Job) -> int:
+    """The newest generation in the job's checkpoints, 0 if it has none. Raises CheckpointUnusable."""
     return _catalog(ctx, job).taken(ctx.checkpoint_root(job), job.id)
 
 

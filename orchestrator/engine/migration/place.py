@@ -15,6 +15,7 @@ from orchestrator.engine.compartment import Compartment, concerns_all, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
+from orchestrator.engine.jobs.left_behind import pauses_left_behind
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.priorities import ahead, in_order, priorities
 from orchestrator.engine.jobs.reserved import at_its_turn, is_known, why_later
@@ -124,6 +125,8 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str], *, alo
         chosen = [job.id for job in waiting if may_be_placed(ctx, job, facts[job.id], moves[job.id])]
     chosen = [job.id for job in waiting if job.id in chosen and not _waits_for_others(ctx, job)]
     chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
+    left = [job.id for job in waiting if job.id in chosen and pauses_left_behind(ctx, job)]
+    chosen = [job_id for job_id in chosen if job_id not in left]
     if not alone:
         chosen += _ahead(ctx, [job for job in waiting if job.id in chosen])
     if jobs and not chosen:
@@ -158,6 +161,7 @@ def _ahead(ctx: Context, chosen: Sequence[Job]) -> list[str]:
         and _is_asked(ctx, job)
         and not _waits_for_others(ctx, job)
         and not _waits_for_secrets(ctx, job.id)
+        and not pauses_left_behind(ctx, job)
     ]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from orchestrator.errors import MissingExtraError, NotFoundError, StoreError, UsageError
 from orchestrator.installation import Installation
-from orchestrator.services.checkpoints.listing import LARGEST, place_of, readable
+from orchestrator.services.checkpoints.listing import LARGEST, place_of, readable, what_is_left
 from orchestrator.services.checkpoints.views import CheckpointExported
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import ManifestName
@@ -49,9 +49,8 @@ def export(
             found = load(root, job.id, _named(root, job.id, name))
     if found is None:
         why = f": {skipped[0]}" if skipped else ""
-        raise NotFoundError(
-            f"{job.name} has no checkpoint that can be exported{why}", hint=f"tradewind checkpoints verify {job.name}"
-        )
+        hint = what_is_left(installation, job) or f"tradewind checkpoints verify {job.name}"
+        raise NotFoundError(f"{job.name} has no checkpoint that can be exported{why}", hint=hint)
     parts = {key: value for key, value in found.items.items() if key not in _OWN}
     of = SAFETENSORS if path.suffix == ".safetensors" else TORCH
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

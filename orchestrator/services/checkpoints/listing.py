@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from orchestrator.engine.jobs.left_behind import left_behind
 from orchestrator.errors import NotFoundError, StoreError, UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import Job
+from orchestrator.services.checkpoints.elsewhere import is_copied
 from orchestrator.services.checkpoints.views import CheckpointList, CheckpointsPruned, StoredCheckpoint
 from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName
@@ -53,7 +55,18 @@ def checkpoints(installation: Installation, ref: str, *, verify: bool = False) -
             one, chunks = _one(root, job.id, name, name in counting, known, verify=verify)
             found.append(one)
             known |= chunks
-    return CheckpointList(job.name, job.id, root.child(job.id).url, tuple(reversed(found)), verify)
+    left = what_is_left(installation, job)
+    return CheckpointList(job.name, job.id, root.child(job.id).url, tuple(reversed(found)), verify, left)
+
+
+def what_is_left(installation: Installation, job: Job) -> str:
+    """What the job saved under a former `store_root` and is not in the present one, and the remedy; "" if there is
+    nothing. Raises StoreError."""
+    with installation.store.read() as tx:
+        left = left_behind(installation, tx, job)
+    if left is None or left.latest is None or is_copied(installation, job, left):
+        return ""
+    return f"{left.what}, and store_root is {installation.config.store_root} now: {left.remedy}"
 
 
 def _one(
@@ -117,7 +130,8 @@ def prune(
     with readable():
         owner = store.fence(root, job.id)
         if owner is None:
-            raise NotFoundError(f"{job.name} has no checkpoints", hint=f"tradewind status {job.name} shows what it did")
+            hint = what_is_left(installation, job) or f"tradewind status {job.name} shows what it did"
+            raise NotFoundError(f"{job.name} has no checkpoints", hint=hint)
         gone, freed_bytes = surplus(root, job.id, owner.generation, wanted)
         kept = [name for name in store.manifests(root, job.id) if name not in gone]
         if not dry_run:

@@ -27,7 +27,8 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointList:
-    """The checkpoints of a job, the newest first. `verified`: every byte of them was read."""
+    """The checkpoints of a job, the newest first. `verified`: every byte of them was read. `elsewhere`: what the job
+    saved under a former `store_root` and is not here, and the remedy; "" if there is nothing."""
 
     kind: ClassVar[str] = "checkpoints"
 
@@ -36,6 +37,7 @@ class CheckpointList:
     place: str
     checkpoints: tuple[StoredCheckpoint, ...]
     verified: bool
+    elsewhere: str = ""
 
     @property
     def damaged(self) -> tuple[StoredCheckpoint, ...]:

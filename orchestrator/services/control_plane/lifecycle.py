@@ -39,6 +39,7 @@ from orchestrator.errors import (
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import TERMINAL
 from orchestrator.nodes.cluster import remove_left
+from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.control_plane import background_log, presence, project_limits
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
 from orchestrator.services.control_plane.views import IS_COPY, USE_ORIGINAL
@@ -71,13 +72,14 @@ def control_plane(installation: Installation) -> LeaderInfo | None:
     return leader
 
 
-def up(config: Config, *, progress: Callable[[str], None]) -> LeaderInfo:
-    """Starts this host's control plane in the background, unless it runs. Raises SiteError, MissingExtraError;
-    SupersededError if this store is a copy and the original has acted since it was copied."""
+def up(config: Config, *, progress: Callable[[str], None], warn: Callable[[str, str], None]) -> LeaderInfo:
+    """Starts this host's control plane in the background, unless it runs. `warn` is called with what is wrong and does
+    not prevent that, and the remedy. Raises SiteError, MissingExtraError; SupersededError if this store is a copy and
+    the original has acted since it was copied."""
     installation = open_installation(config, starts=True)
     try:
         claims.check(installation, Within())  # first: a copied store names the original's control plane
-        return started_once(installation, lambda: _start(installation, progress), progress=progress)
+        return started_once(installation, lambda: _start(installation, progress, warn), progress=progress)
     finally:
         installation.close()
 
@@ -123,10 +125,13 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
         yield
 
 
-def _start(installation: Installation, progress: Callable[[str], None]) -> LeaderInfo:
+def _start(installation: Installation, progress: Callable[[str], None], warn: Callable[[str, str], None]) -> LeaderInfo:
     require_ray()  # the control plane could start without it, but no job
-    for line in project_limits.keep(installation):
-        progress(line)
+    differences = project_limits.keep(installation)
+    for found, remedy in (*differences.lost, *elsewhere(installation)):
+        warn(found, remedy)
+    for changed in differences.changed:
+        progress(changed)
     progress("starting the control plane")
     return start_in_background(installation, environment_to_keep(installation))
 

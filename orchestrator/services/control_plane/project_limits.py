@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.config import files_read
@@ -14,10 +14,18 @@ from orchestrator.store import KeptLimits, Tx
 _LIMITS = ("max_instances", "max_usd_per_hour", "budget")
 
 
-def keep(installation: Installation) -> list[str]:
-    """Remember the limits of this configuration, which a control plane starts with. Returns what differs from those of
-    the last one, in words. Limits of a project without a table stay known as lost while it has jobs that have not
-    ended. Raises StoreError."""
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What differs from the limits that the last control plane had: projects that `lost` theirs, each in words and the
+    remedy, and what was `changed`, in words."""
+
+    lost: tuple[tuple[str, str], ...]
+    changed: tuple[str, ...]
+
+
+def keep(installation: Installation) -> Differences:
+    """Remember the limits of this configuration, which a control plane starts with. Limits of a project without a table
+    stay known as lost while it has jobs that have not ended. Raises StoreError."""
     config = installation.config
     tables, origin = config.projects.tables, config.origins.get("projects", "default")
     with installation.store.write() as tx:
@@ -33,12 +41,12 @@ def keep(installation: Installation) -> list[str]:
         kept = (*now.values(), *(each for each in gone if open_jobs[each.project]))
         if kept != tuple(before.values()):
             tx.set_project_limits(kept)
-    changed = [
+    changed = tuple(
         f"projects.{name} has {_words(_limits(tables[name]))}; it had {_words(each.limits)}"
         for name, each in before.items()
         if name in tables and not each.lost and _limits(tables[name]) != each.limits
-    ]
-    return [f"warning: {_lost(each, open_jobs[each.project])}; {remedy(each)}" for each in gone] + changed
+    )
+    return Differences(tuple((_lost(each, open_jobs[each.project]), remedy(each)) for each in gone), changed)
 
 
 def lost(installation: Installation) -> list[tuple[str, str]]:

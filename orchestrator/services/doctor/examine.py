@@ -40,6 +40,7 @@ def _checks(config: Config) -> Iterator[Check]:
             ("store", state.store),
             (objects.NAME, objects.store_root),
             (objects.ORDERS, objects.orders),
+            ("checkpoints", state.checkpoints_elsewhere),
             ("clock", state.clock),
             ("control plane", state.control_plane),
             ("project limits", state.limits_of_projects),

@@ -8,6 +8,7 @@ from orchestrator.config.store_url import file_of_url
 from orchestrator.engine.machines import claims
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
+from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.control_plane import project_limits, unmanaged
 from orchestrator.services.control_plane.presence import control_plane as find_control_plane
 from orchestrator.services.control_plane.presence import disk_full
@@ -69,6 +70,14 @@ def limits_of_projects(installation: Installation) -> Check:
     if not lost:
         return Check(name, "ok", "none was lost when the control plane started")
     return Check(name, "warn", "; ".join(words for words, _ in lost), lost[0][1])
+
+
+def checkpoints_elsewhere(installation: Installation) -> Check:
+    """Whether jobs that have not ended have checkpoints or code in a former `store_root`."""
+    name, found = "checkpoints", elsewhere(installation)
+    if not found:
+        return Check(name, "ok", "no job that has not ended has any in a former store_root")
+    return Check(name, "warn", "; ".join(words for words, _ in found), "; ".join(remedy for _, remedy in found))
 
 
 def quarantine(installation: Installation) -> Check:

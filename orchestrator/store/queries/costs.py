@@ -1,29 +1,37 @@
 """Sums and pages of ledger entries by filters: what was spent when, by whom and for what.
 
-An entry belongs to the UTC day in which its period starts, so that days, months and groups of either add up to the
-ledger.
+An entry whose period lasts over midnight (UTC), or over an end of the time asked for, is divided there
+(ledger.division), so that days, months and groups of either add up to the ledger. What is billed at the start of a
+machine (AT_START) is not divided: it belongs to the start of its period. Few entries are divided: the store adds up all
+others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, case, func, literal, select
+from sqlalchemy import ColumnElement, Select, and_, case, cast, func, literal, not_, or_, select
 
-from orchestrator.model import Entry
+from orchestrator.ledger.division import DAY_MS, DayPart, by_day
+from orchestrator.model import Entry, EntryKind
+from orchestrator.store.backends.types import Number
 from orchestrator.store.queries.ledger import LedgerRows, entry_of
 from orchestrator.store.rows import checked
-from orchestrator.store.schema import comparison, job, ledger_entry, ledger_sum
+from orchestrator.store.schema import LONGER_THAN_A_DAY, comparison, job, ledger_entry, ledger_sum
 from orchestrator.store.transaction import Transaction
 
-DAY_MS = 86_400_000
 CostKey = Literal["project", "owner", "kind", "job", "offer", "basis"]
 JobSort = Literal["newest", "oldest", "cost", "name"]
+AT_START: tuple[EntryKind, ...] = ("minimum_charge", "failed_launch", "egress", "requests", "egress_estimate")
+"""Kinds of entries for what is billed when a machine starts. Their periods are its whole life."""
 
 _E = ledger_entry.c
 _other = ledger_entry.alias()
+_ends_ms = case((_E.kind.in_(AT_START), _E.period_start_ms), else_=_E.period_end_ms)
 _MACHINE_MS = func.sum(case((_E.kind == "compute", _E.period_end_ms - _E.period_start_ms), else_=0))
+_ON_ONE_DAY = or_(_ends_ms <= _E.period_start_ms, _E.period_start_ms // DAY_MS == (_ends_ms - 1) // DAY_MS)
 _COLUMNS = {
     "project": _E.project, "owner": _E.owner, "kind": _E.kind, "job": _E.job_id, "offer": _E.offer_id, "basis": _E.basis
 }  # fmt: skip
@@ -31,7 +39,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class CostFilter:
-    """Which entries: those whose period starts in [`since_ms`, `until_ms`) and that have these values. None: any."""
+    """Which entries: those with a part in [`since_ms`, `until_ms`) and with these values. None: any."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -50,24 +58,37 @@ class CostFilter:
         found: list[ColumnElement[bool]] = [
             column == value for name, column in equal.items() if (value := getattr(self, name)) is not None
         ]
-        if self.since_ms is not None:
-            found.append(_E.period_start_ms >= self.since_ms)
-        if self.until_ms is not None:
-            found.append(_E.period_start_ms < self.until_ms)
+        begun = [] if self.until_ms is None else [_E.period_start_ms < self.until_ms]
+        if (since := self.since_ms) is not None:  # each of the two has an index
+            lasting = or_(_E.period_start_ms >= since, _ends_ms > since)
+            short = and_(_E.period_start_ms >= since - DAY_MS, *begun, lasting)
+            found.append(or_(short, and_(LONGER_THAN_A_DAY, _E.period_start_ms < since - DAY_MS, *begun, lasting)))
+        else:
+            found += begun
         if self.provider is not None:
             found.append(_E.offer_id.startswith(f"{self.provider}/", autoescape=True))
         return found
 
+    def whole(self) -> ColumnElement[bool]:
+        """Whether such an entry is on one UTC day and not cut by an end of the period, as a condition of a query."""
+        cut: list[ColumnElement[bool]] = [_ON_ONE_DAY]
+        if self.since_ms is not None:
+            cut.append(_E.period_start_ms >= self.since_ms)
+        if self.until_ms is not None:
+            cut.append(or_(_ends_ms <= self.until_ms, _ends_ms <= _E.period_start_ms))
+        return and_(*cut)
+
 
 class CostSum(NamedTuple):
-    """The entries of a UTC day (its number since 1970-01-01) and a key: how many, their sum in nano-USD, and the
-    machine time that they bill."""
+    """The parts of entries on a UTC day (its number since 1970-01-01) and of a key: of how many entries, their sum in
+    nano-USD, and the machine time that they bill. `continued` of the entries also have a part on the day before."""
 
     day: int
     key: str
     entries: int
     amount_nano_usd: int
     machine_ms: int
+    continued: int = 0
 
 
 class SavingSum(NamedTuple):
@@ -110,33 +131,66 @@ class CostRows(LedgerRows):
         """The sums by day and key (None: all in one, ""), ascending by day."""
         day = _E.period_start_ms.op("/")(DAY_MS).label("day")
         key: ColumnElement[Any] = _COLUMNS[by] if by is not None else func.max("")
-        query = select(day, key, func.count(), func.sum(_E.amount_nano_usd), _MACHINE_MS).where(*wanted.conditions())
+        amount = cast(func.sum(_E.amount_nano_usd), Number)  # without it, Postgres adds up to decimals
+        query = select(day, key, func.count(), amount, cast(_MACHINE_MS, Number))
+        query = query.where(*wanted.conditions(), wanted.whole())
         query = query.group_by(day, key) if by is not None else query.group_by(day)
-        rows = self._connection.execute(query.order_by(day))
-        return [
-            CostSum(int(row[0]), row[1], row[2], int(row[3]), int(row[4]))
-            for row in checked("ledger_entry", rows, (int, str, int, int, int))
-        ]
+        sums = {
+            (int(row[0]), row[1]): CostSum(int(row[0]), row[1], row[2], int(row[3]), int(row[4]))
+            for row in checked("ledger_entry", self._connection.execute(query), (int, str, int, int, int))
+        }
+        for row, parts in self._divided(wanted, by):
+            for number, part in enumerate(parts):
+                before = sums.get((part.day, row.key), CostSum(part.day, row.key, 0, 0, 0))
+                sums[part.day, row.key] = CostSum(
+                    part.day,
+                    row.key,
+                    before.entries + 1,
+                    before.amount_nano_usd + part.amount_nano_usd,
+                    before.machine_ms + (part.time_ms if row.kind == "compute" else 0),
+                    before.continued + (number > 0),
+                )
+        return sorted(sums.values(), key=lambda each: each.day)
 
     def cost_jobs(self, wanted: CostFilter, by: CostKey | None = None) -> list[tuple[int, str, str]]:
         """The jobs that were billed, once for each key; None: once for each UTC day. (Day, key, job id); what does not
         tell them apart is 0 or ""."""
         day = literal(0) if by is not None else _E.period_start_ms.op("/")(DAY_MS)
         key: ColumnElement[Any] = literal("") if by is None else _COLUMNS[by]
-        rows = self._connection.execute(select(day, key, _E.job_id).where(*wanted.conditions()).distinct())
-        return [(int(row[0]), str(row[1]), str(row[2])) for row in rows]
+        query = select(day, key, _E.job_id).where(*wanted.conditions(), wanted.whole()).distinct()
+        found = {(int(row[0]), str(row[1]), str(row[2])) for row in self._connection.execute(query)}
+        for row, parts in self._divided(wanted, by):
+            found |= {(part.day if by is None else 0, str(row.key), str(row.job_id)) for part in parts}
+        return sorted(found)
 
     def entry_page(self, wanted: CostFilter, limit: int, before_id: str | None = None) -> tuple[list[Entry], int, int]:
-        """The `limit` newest entries that were written before the entry `before_id`, and the number and the sum of all
-        that match the filters."""
+        """The `limit` newest entries that were written before the entry `before_id`; the number of all that match the
+        filters, and the sum of their parts in the period."""
         chosen = wanted.conditions()
-        sums = select(func.count(), func.coalesce(func.sum(_E.amount_nano_usd), 0)).where(*chosen)
+        sums = select(func.count(), func.coalesce(func.sum(_E.amount_nano_usd), 0)).where(*chosen, wanted.whole())
         query: Select[Any] = select(*(_E[field.name] for field in fields(Entry))).where(*chosen)
         if before_id is not None:
             query = query.where(_E.seq < select(_other.c.seq).where(_other.c.id == before_id).scalar_subquery())
         rows = self._connection.execute(query.order_by(_E.seq.desc()).limit(limit)).all()
         count, amount = self._connection.execute(sums).one()
-        return [entry_of(row) for row in rows], int(count), int(amount)
+        divided = [parts for _, parts in self._divided(wanted, None)]
+        amount += sum(part.amount_nano_usd for parts in divided for part in parts)
+        return [entry_of(row) for row in rows], int(count) + len(divided), int(amount)
+
+    def _divided(self, wanted: CostFilter, by: CostKey | None) -> Iterator[tuple[Any, list[DayPart]]]:
+        """The entries that are not whole on one day and in the period, with their parts in it."""
+        key: ColumnElement[Any] = literal("") if by is None else _COLUMNS[by]
+        columns = (
+            key.label("key"),
+            _E.job_id,
+            _E.kind,
+            _E.period_start_ms,
+            _ends_ms.label("end_ms"),
+            _E.amount_nano_usd,
+        )
+        for row in self._connection.execute(select(*columns).where(*wanted.conditions(), not_(wanted.whole()))):
+            parts = by_day(row.period_start_ms, row.end_ms, row.amount_nano_usd, wanted.since_ms, wanted.until_ms)
+            yield row, list(parts)
 
     def job_projects(self) -> list[str]:
         """The projects of all jobs, also of those that have cost nothing."""

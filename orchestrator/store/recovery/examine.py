@@ -16,7 +16,8 @@ from orchestrator.store.backends.backend import backend_of, transaction
 from orchestrator.store.leadership import leader
 from orchestrator.store.leadership.leader import LeaderInfo
 from orchestrator.store.revise import HEAD, SHIPPED, revision_of
-from orchestrator.store.schema import APPEND_ONLY, ARCHIVED, metadata
+from orchestrator.store.schema import APPEND_ONLY, ARCHIVED
+from orchestrator.store.schema_base import metadata
 
 _MOST = 10  # lines per check
 _TRIGGERS_OF_POSTGRES = """

@@ -13,7 +13,7 @@ import pytest
 from orchestrator.config import Config, load_config
 from orchestrator.errors import SpecError, StoreError
 from orchestrator.installation import Installation, open_installation
-from orchestrator.model import Event, Job, JobSpec, TrainSpec
+from orchestrator.model import Event, Job, JobSpec, Run, TrainSpec
 from orchestrator.store import Store
 from orchestrator.store.leadership import leader
 from providers.base import LaunchSpec
@@ -150,24 +150,49 @@ def test_a_poll_of_the_market_is_a_record_of_its_time_and_one_of_real_prices_is_
     installation.close()
 
 
-def test_store_root_cannot_change_while_jobs_have_their_checkpoints_in_the_former_one(tmp_path: Path) -> None:
-    def opened(root: str, **options: bool) -> Installation:
-        config = load_config({"state_dir": str(tmp_path / "state"), "store_root": root}, cwd=tmp_path, environ={})
-        return open_installation(config, **options)
+def opened_at(tmp_path: Path, root: str, **options: bool) -> Installation:
+    config = load_config({"state_dir": str(tmp_path / "state"), "store_root": root}, cwd=tmp_path, environ={})
+    return open_installation(config, **options)
 
+
+def test_store_root_may_change_and_what_it_was_is_remembered(tmp_path: Path) -> None:
+    one, two, three = (str(tmp_path / name) for name in ("one", "two", "three"))
+    opened_at(tmp_path, one, starts=True).close()
+    with closing(opened_at(tmp_path, two)) as installation, installation.store.read() as tx:
+        before_ms = installation.clock.now_ms()
+        assert installation.former_root(tx, before_ms) == one, "the control plane has not been started since"
+    opened_at(tmp_path, two, starts=True).close()
+    with closing(opened_at(tmp_path, two)) as installation, installation.store.read() as tx:
+        assert installation.former_root(tx, before_ms) == one
+        now_ms = installation.clock.now_ms()
+        assert installation.former_root(tx, now_ms) is None
+    opened_at(tmp_path, three, starts=True).close()
+    with closing(opened_at(tmp_path, three)) as installation, installation.store.read() as tx:
+        assert [installation.former_root(tx, at_ms) for at_ms in (before_ms, now_ms)] == [one, two]
+    with closing(opened_at(tmp_path, one, starts=True)) as installation, installation.store.read() as tx:
+        assert [installation.former_root(tx, at_ms) for at_ms in (before_ms, now_ms)] == [None, two]
+
+
+@pytest.mark.parametrize("used_by", ["machines", "a control plane"])
+def test_store_root_cannot_change_while_orders_are_given_there(tmp_path: Path, used_by: str) -> None:
     one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    with closing(opened(one, starts=True)) as installation:
-        job = Job("job_A", JobSpec("j", TRAIN), "ann", 1, "paused")
-        with installation.store.write() as tx:
-            tx.add_job(job)
-    with pytest.raises(SpecError, match=f"store_root.*is {two}, but jobs that have not ended .* in {one}") as caught:
-        opened(two, starts=True)
-    assert "set it back" in str(caught.value)
-    opened(two).close()  # looking is allowed
-    with closing(opened(one, starts=True)) as installation, installation.store.write() as tx:
-        for job in tx.outlines(ended=False):
-            tx.set_job_state(job.id, "cancelled")
-    opened(two, starts=True).close()
+    with closing(opened_at(tmp_path, one, starts=True)) as installation:
+        leadership = None if used_by == "machines" else installation.store.campaign("other/1")
+        if leadership is None:
+            with installation.store.write() as tx:
+                tx.add_job(Job("job_A", JobSpec("j", TRAIN), "ann", 1, "running"))
+                tx.add_run(Run("run_A", "job_A", 1, "local/r/r-1/m/spot", "i-1", "training", 1))
+        with pytest.raises(SpecError, match=f"store_root.*is {two}, but .* still use {one}") as caught:
+            opened_at(tmp_path, two, starts=True)
+        assert ("machines of j" if leadership is None else "control plane") in str(caught.value)
+        assert "tradewind down" in str(caught.value)
+        opened_at(tmp_path, two).close()  # looking is allowed
+        if leadership is None:
+            with installation.store.write() as tx:
+                tx.update_run("run_A", state="ended", end="paused")
+        else:
+            installation.store.resign(leadership)
+    opened_at(tmp_path, two, starts=True).close()
 
 
 def test_a_store_root_that_cannot_be_written_is_refused_by_name_and_not_remembered(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def check(config: Config, name: str) -> Check:
 
 
 COMMANDS: list[Callable[[Config], object]] = [
-    lambda config: lifecycle.up(config, progress=lambda _: None),
+    lambda config: lifecycle.up(config, progress=lambda _: None, warn=lambda *_: None),
     lambda config: lifecycle.down(config, progress=lambda _: None),
 ]
 

@@ -15,7 +15,7 @@ from orchestrator.reports import report
 from orchestrator.services.jobs import current, plan
 from orchestrator.services.nodes import listing
 from orchestrator.services.store import check
-from orchestrator.store.schema import metadata
+from orchestrator.store.schema_base import metadata
 from tests.unit.services.recorded_history import SPOT, Past
 
 OF_TEXT = ("'T4-none'", "x'ff00'", "CAST(x'ff' AS TEXT)", "''", "'{'", "-1")

@@ -22,7 +22,7 @@ class Here:
     def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._tmp_path, self._monkeypatch = tmp_path, monkeypatch
 
-    def start(self, toml: str | None) -> list[str]:
+    def start(self, toml: str | None) -> project_limits.Differences:
         folder = self._tmp_path / ("without" if toml is None else "with")
         folder.mkdir(exist_ok=True)
         if toml is not None:
@@ -50,41 +50,41 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
     return Here(tmp_path, monkeypatch)
 
 
+NONE = project_limits.Differences((), ())
 LIMITED = "[projects.examples]\nbudget = 9.5\nmax_instances = 3\n"
 
 
 def test_limits_that_a_control_plane_lost_are_named_until_they_are_back_or_lifted(here: Here, tmp_path: Path) -> None:
-    assert here.start(LIMITED) == []
+    assert here.start(LIMITED) == NONE
     here.submit()
     assert here.doctor().state == "ok"
     for _ in range(2):  # the second one is its background process, or a later one
-        (said,) = here.start(None)
+        ((said, remedy),) = here.start(None).lost
         had = f"(max_instances = 3, budget = 9.5, from {tmp_path}/with/tradewind.toml:1)"
         assert f"project examples no longer has the limits that it had {had}, and 1 of its jobs has not ended" in said
         assert f"there is no {tmp_path}/without/tradewind.toml and no " in said
-        assert "tradewind down --keep-jobs" in said
+        assert "tradewind down --keep-jobs" in remedy
     found = here.doctor()
     assert found.state == "warn"
     assert had in found.found
-    assert here.start(LIMITED) == []
+    assert here.start(LIMITED) == NONE
     assert here.doctor().state == "ok"
     here.start(None)
-    assert here.start("[projects.examples]\n") == []  # lifted on purpose
+    assert here.start("[projects.examples]\n") == NONE  # lifted on purpose
     assert here.doctor().state == "ok"
 
 
 def test_a_limit_that_was_changed_on_purpose_is_only_said(here: Here) -> None:
     here.start(LIMITED)
     here.submit()
-    assert here.start("[projects.examples]\nbudget = 20\n") == [
-        "projects.examples has budget = 20.0; it had max_instances = 3, budget = 9.5"
-    ]
+    said = "projects.examples has budget = 20.0; it had max_instances = 3, budget = 9.5"
+    assert here.start("[projects.examples]\nbudget = 20\n") == project_limits.Differences((), (said,))
     assert here.doctor().state == "ok"
-    assert here.start("[projects.examples]\nbudget = 20\n") == []
+    assert here.start("[projects.examples]\nbudget = 20\n") == NONE
 
 
 def test_limits_of_a_project_whose_jobs_have_ended_are_named_once(here: Here) -> None:
     here.start(LIMITED)
-    assert len(here.start(None)) == 1
+    assert len(here.start(None).lost) == 1
     assert here.doctor().state == "ok"
-    assert here.start(None) == []
+    assert here.start(None) == NONE

@@ -17,12 +17,12 @@ from sqlalchemy import Connection, event, insert, text
 
 from orchestrator.errors import NotLeaderError, StoreError, StoreVersionError
 from orchestrator.model import Step
-from orchestrator.store import Store, Tx, schema
+from orchestrator.store import CostFilter, Store, Tx, schema
 from orchestrator.store.backends.backend import Backend, backend_of, transaction
 from orchestrator.store.recovery.backups import restore
 from orchestrator.store.recovery.examine import examine
 from orchestrator.store.revise import HEAD, SHIPPED, Revisions, apply, current_revision
-from orchestrator.store.schema import metadata
+from orchestrator.store.schema_base import metadata
 from orchestrator.store.transaction import columns
 from orchestrator.store.upgrade import prepare
 from providers.clock import VirtualClock
@@ -104,6 +104,8 @@ def test_the_scripts_make_the_tables_that_queries_use(store: Store, url: str) ->
         (lambda tx: tx.saves(9), "SEARCH run USING INDEX sqlite_autoindex_run_1 (id>?)"),
         (lambda tx: tx.events(job_id="job_A"), "event_job"),
         (lambda tx: tx.cutovers(9), "event_cutover"),
+        (lambda tx: list(tx._divided(CostFilter(9, 99), None)), "ledger_entry_period"),
+        (lambda tx: list(tx._divided(CostFilter(9, 99), None)), "ledger_entry_long"),
     ],
 )
 @only_sqlite

@@ -10,7 +10,8 @@ from orchestrator.services.checkpoints.views import CheckpointExported, Checkpoi
 def listed(view: CheckpointList, screen: Screen) -> str:
     """The checkpoints of a job, and what is wrong with them."""
     if not view.checkpoints:
-        return f"{clean(view.job)} has no checkpoints in {clean(view.place)}"
+        none = f"{clean(view.job)} has no checkpoints in {clean(view.place)}"
+        return f"{none}; {clean(view.elsewhere)}" if view.elsewhere else none
     columns = (
         Column("checkpoint"),
         numbers("step"),
@@ -38,7 +39,8 @@ def listed(view: CheckpointList, screen: Screen) -> str:
     ]
     newest = next((each.name for each in view.checkpoints if each.counts and not each.problem), None)
     start = "a run starts from scratch" if newest is None else f"a run starts from {newest}"
-    return blocks(table(columns, rows, screen), " ", f"{start} ({clean(view.place)})")
+    elsewhere = [clean(view.elsewhere)] if view.elsewhere else []
+    return blocks(table(columns, rows, screen), " ", f"{start} ({clean(view.place)})", *elsewhere)
 
 
 def pruned(view: CheckpointsPruned, screen: Screen) -> str:
