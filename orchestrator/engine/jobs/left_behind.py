@@ -72,7 +72,7 @@ def pauses_left_behind(ctx: Context, job: Job) -> bool:
     if job.state != "queued":
         return False
     with ctx.installation.store.read() as tx:
-        left = left_behind(ctx.installation, tx, job) if ctx.installation.has_former_root(tx) else None
+        left = left_behind(ctx.installation, tx, job)
         if left is None or paused_for_root(tx, job) == left.root:
             return False
     if (here := _is_here(ctx, job, left)) is not False:

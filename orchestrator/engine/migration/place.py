@@ -122,13 +122,12 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str], *, alo
     with ctx.installation.store.read() as tx:
         waiting = tx.jobs_of(jobs, unreadable=snapshot.left_out)
         facts, moves = tx.job_facts_of(jobs), tx.migrations_of(jobs, open=True)
-        chosen = [job.id for job in waiting if may_be_placed(ctx, job, facts[job.id], moves[job.id])]
-    chosen = [job.id for job in waiting if job.id in chosen and not _waits_for_others(ctx, job)]
-    chosen = [job_id for job_id in chosen if not _waits_for_secrets(ctx, job_id)]
-    left = [job.id for job in waiting if job.id in chosen and pauses_left_behind(ctx, job)]
-    chosen = [job_id for job_id in chosen if job_id not in left]
+        free = [job for job in waiting if may_be_placed(ctx, job, facts[job.id], moves[job.id])]
+        moved = ctx.installation.has_former_root(tx)
+    free = [job for job in free if not _waits(ctx, job, moved=moved)]
+    chosen = [job.id for job in free]
     if not alone:
-        chosen += _ahead(ctx, [job for job in waiting if job.id in chosen])
+        chosen += _ahead(ctx, free, moved=moved)
     if jobs and not chosen:
         return None
     with ctx.installation.store.read() as tx:
@@ -146,7 +145,7 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str], *, alo
     return decide(demands, inputs.market, inputs.perf, inputs.running, limits=snapshot.limits(config))
 
 
-def _ahead(ctx: Context, chosen: Sequence[Job]) -> list[str]:
+def _ahead(ctx: Context, chosen: Sequence[Job], *, moved: bool) -> list[str]:
     """The waiting jobs that come before one of these. They are looked at although they were a moment ago."""
     with ctx.installation.store.read() as tx:
         first = ahead(ctx, tx, chosen)
@@ -159,10 +158,14 @@ def _ahead(ctx: Context, chosen: Sequence[Job]) -> list[str]:
         if (facts[job.id].next_decision_ms or 0) <= soon_ms
         and not may_change_place(moves[job.id])
         and _is_asked(ctx, job)
-        and not _waits_for_others(ctx, job)
-        and not _waits_for_secrets(ctx, job.id)
-        and not pauses_left_behind(ctx, job)
+        and not _waits(ctx, job, moved=moved)
     ]
+
+
+def _waits(ctx: Context, job: Job, *, moved: bool) -> bool:
+    """Whether a job waits for other jobs, its secrets, or, if `store_root` was `moved`, what it has in the former
+    one."""
+    return _waits_for_others(ctx, job) or _waits_for_secrets(ctx, job.id) or (moved and pauses_left_behind(ctx, job))
 
 
 def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:
