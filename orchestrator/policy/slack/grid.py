@@ -66,21 +66,24 @@ class Grid:
         amounts = np.concatenate(lists)
         low, wide, bend = (each[steps, None, None] for each in (self._low, self._wide, self._bend))
         slack_h = self._slack_h[1:, None] - amounts[:, None]
-        along = np.clip((slack_h - low) / wide, 0, 1)
-        last = self.size - 1
-        j = np.minimum((along ** (1 / bend) * last).astype(np.intp), last - 1)
-        share, step = self._share[steps], np.arange(len(slack_h))[:, None, None]
-        more = np.clip((along - share[step, j]) / (share[step, j + 1] - share[step, j]), 0, 1)
-        same = level[:, None, None] & (amounts == 0.0)[:, None]
         late, done = slack_h < -1e-9, slack_h >= done_h[:, None, None]
-        here = np.arange(self.size)
-        j, more = np.where(same, np.minimum(here, last - 1), j), np.where(same, here == last, more)
+        along = np.clip((slack_h - low) / wide, 0, 1)
+        last, here = self.size - 1, np.arange(self.size)
+        # In single precision, a value on the border of two cells may be taken for one of either: they agree there.
+        j = np.minimum((along.astype(np.float32) ** (1 / bend).astype(np.float32) * last).astype(np.intp), last - 1)
+        same = level[:, None] & (amounts == 0.0)
+        j[same] = np.minimum(here, last - 1)
+        share, at = self._share[steps].reshape(-1), self.size * np.arange(len(j))[:, None, None] + j
+        below = share.take(at)
+        more = np.clip((along - below) / (share.take(at + 1) - below), 0, 1)
+        more[same] = here == last
         known = ~(late | done)
         moves = ~known | (j + more != here)
+        more = more.astype(np.float32)
         shift = np.zeros((*j.shape, self.size), np.float32)
-        row = np.arange(j.size // self.size).reshape(*j.shape[:2], 1) * self.size + j
-        flat, at = shift.reshape(-1), row * self.size + here
-        flat[at], flat[at + self.size] = (1 - more) * known, more * known
+        first = self.size**2 * np.arange(j.size // self.size).reshape(*j.shape[:2], 1)
+        flat, cell = shift.reshape(-1), first + self.size * j + here
+        flat[cell], flat[cell + self.size] = (1 - more) * known, more * known
         ends = np.cumsum([len(each) for each in lists]).tolist()
         parts = [slice(end - len(each), end) for each, end in zip(lists, ends, strict=True)]
         return [Less(shift[:, part], late[:, part], moves[:, part]) for part in parts]
