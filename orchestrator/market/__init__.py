@@ -1,4 +1,5 @@
-"""Market: everything known at one time, and nothing later. Pure: no I/O, no clock, no random source."""
+"""Market: everything that is known at one time (offers, prices, capacity), and nothing later. Pure: no I/O, no clock,
+no random source."""
 
 from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior

@@ -1,6 +1,7 @@
-"""Ahead: the mean prices expected over a coming time, as multiples of the present ones, over rows of a market.
+"""Ahead: price forecasts for rows of a market: the mean price expected over a coming time, as a multiple of the present
+price.
 
-Computed once per row and horizon; a job then only picks its horizon.
+The multiples are tabulated once per row and horizon; a job then only interpolates for its own duration.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_HOURS = np.array((0.0, *HORIZONS_H))  # over no time at all the mean is the present price
+_HOURS = np.array((0.0, *HORIZONS_H))  # over no time at all, the mean is the present price
 _NUMBERS = np.arange(len(_HOURS))
 _KNOTS = np.array(DEVIATIONS)
 _STEPS = np.diff(_KNOTS)
@@ -25,8 +26,12 @@ _EXPECTED, _LOW_AND_HIGH = slice(0, 1), slice(1, 3)  # of the first axis of a Co
 
 
 class Ahead:
-    """The price forecast of rows with this `price` and `level` (both nano-USD per hour; negative: unknown). `course` is
-    an index into `courses`, by row; on-demand prices do not change."""
+    """The price forecast of rows with this `price` and `level`, the usual price (both nano-USD per hour; negative:
+    unknown).
+
+    `course` gives the course of each row, as an index into `courses`. Only spot prices are expected to change;
+    on-demand prices stay as they are.
+    """
 
     def __init__(self, price: Ints, level: Floats, spot: Bools, course: Ints, courses: Sequence[Course]) -> None:
         self._level = level
@@ -38,20 +43,22 @@ class Ahead:
         self.stays = all(each is UNKNOWN for each in courses)
 
     def mean(self, seconds: Floats, cell: Ints) -> Floats:
-        """Over the rows, the expected mean over `seconds` (given by cell) as a multiple; `cell` is by row."""
+        """The expected mean price over `seconds`, as a multiple of the present price, over the rows. `seconds` is given
+        by cell; `cell` is the cell of each row."""
         if self.stays:
             return np.ones(len(cell))
         means: Floats = self._at(_EXPECTED, *_horizon(seconds, cell))[0]
         return means
 
     def range(self, seconds: Floats, cell: Ints) -> Floats:
-        """The 5th and 95th percentile (first axis) of the mean, as multiples of the expected one."""
+        """The 5th and 95th percentile (first axis) of the mean price over `seconds`, as multiples of the expected
+        mean."""
         low, share = _horizon(seconds, cell)
         found = self._at(_LOW_AND_HIGH, low, share)
         return found if self.stays else found / self._at(_EXPECTED, low, share)
 
     def price_for(self, row: int, mean: float, seconds: float) -> float:
-        """The price (nano-USD per hour) at which a row's expected mean over `seconds` would be `mean`."""
+        """The present price (nano-USD per hour) at which a row's expected mean over `seconds` would be `mean`."""
         course, level = self._courses[int(self._course[row])], float(self._level[row])
         if self.stays or not self._spot[row]:
             return mean
@@ -74,7 +81,7 @@ class Ahead:
         return found
 
     def _table(self, which: slice) -> Floats:
-        """The multiples by quantile, horizon and row."""
+        """Multiples of the present price, by quantile, horizon and row."""
         known = self._tables.get(which.start)
         if known is None:
             known = np.ones((which.stop - which.start, len(_HOURS), len(self._price)))
@@ -89,8 +96,8 @@ class Ahead:
 
     @lazily
     def _moving(self) -> list[tuple[Ints, Ints, Floats]]:
-        """By course: the rows whose price changes, the knot below the deviation of each, and how far it is above
-        it."""
+        """For each course: the rows whose price changes, the index of the knot below each row's deviation, and the
+        distance of the deviation from that knot."""
         found = []
         for code in range(len(self._courses)):
             rows = np.flatnonzero(self._spot & (self._course == code))
@@ -107,7 +114,8 @@ class Ahead:
 
 
 def _horizon(seconds: Floats, cell: Ints) -> tuple[Ints, Floats]:
-    """Over the rows, the last horizon within `seconds` (given by cell), and the share of the way to the next."""
+    """For each row: the index of the last horizon within `seconds` (given by cell), and the fraction of the way to the
+    next one."""
     at = np.interp(seconds / 3600, _HOURS, _NUMBERS)
     low = np.minimum(at.astype(np.int64), len(HORIZONS_H) - 1)
     return low[cell], (at - low)[cell]

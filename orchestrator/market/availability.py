@@ -21,10 +21,10 @@ AvailabilityKind = Literal[
 
 BACKOFF_MS, MAX_BACKOFF_MS = 15 * 60_000, 4 * MS_PER_HOUR
 BACKOFF_SHARE = 4
-"""A look is worthwhile again after a quarter of the time that capacity has been away: the longer it is away, the longer
-it is expected to stay away. (A look is free.)"""
+"""Another try is worthwhile after a quarter of the time that capacity has been away, because the longer it has been
+away, the longer it is expected to stay away. (A try costs nothing.)"""
 UNSEEN_MS = 2 * MAX_BACKOFF_MS
-"""Of a longer time between two signs, nothing is known."""
+"""If two signs are further apart than this, the time between them counts as not observed."""
 
 PRIOR_LOSSES = 1.0  # the weight of a prior: one loss in its mean time; it fades as real hours are observed
 PRIOR_HOURS = 8.0  # one loss in 8 h: one good zone over 45.6 days of AWS V100 in 2023 (11.6 losses in 96 h)
@@ -75,16 +75,18 @@ class CapacityHistory:
 
 
 def summarise(points: Sequence[AvailabilityPoint], at_ms: int, *, spot: bool) -> CapacityHistory:
-    """Summarise one offer's points (none later than `at_ms`), in order of time.
+    """Summarise the observations of one offer, given in any order and none later than `at_ms`.
 
-    Missing capacity starts a back-off from its last sign: a quarter of the time since its first, from 15 minutes to 4
-    hours, however many machines the outage takes. A granted launch clears the back-off. So does the end of a machine
-    that we gave back, unless it was a spot machine: there is room for another one now. The loss of a spot machine is
-    such a sign; that of an on-demand machine is a fault and is not. A notice and the loss that follows it count once.
+    A sign of missing capacity is a refused launch or the loss of a spot machine. The loss of an on-demand machine is a
+    fault and no such sign. A notice and the loss that follows it count once.
 
-    An outage lasts from its first sign to a granted launch. It is expected to have ended half way between its last sign
+    Each sign starts a back-off: a quarter of the time since the first sign of the outage, but at least 15 minutes and
+    at most 4 hours, however many machines the outage takes. A granted launch ends the back-off. So does releasing an
+    on-demand machine ourselves, because there is room for another one now.
+
+    An outage lasts from its first sign to a granted launch. It is assumed to have ended half way between its last sign
     and that launch. If two signs, or the last sign and the launch, are further apart than UNSEEN_MS, the time between
-    was not observed and is left out.
+    them was not observed and is left out.
     """
     losses = alive = announced = exposure_ms = returns = away_ms = 0
     backed_off_at_ms, backed_off_by_loss, until, since, away_since_ms = -1, False, -1, at_ms, -1

@@ -1,4 +1,7 @@
-"""Cells: groups of a market's rows that agree in everything but price, so that a small change costs little."""
+"""Cells: groups of a market's rows that agree in site, kind of hardware and hazard, and differ only in price.
+
+Whatever does not depend on the price is computed once per cell instead of once per row.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,8 @@ class Cells:
         return cls(of_row, site, kind, rates[rate])
 
     def renewed(self, listing: Listing, before: Floats, hazard: Floats) -> Cells | None:
-        """The cells with another hazard: each changed row gets its own cell. None if there would be so many that
-        rebuilding is better."""
+        """The cells after the hazards have changed from `before` to `hazard`: each changed row gets a cell of its own.
+        None if that gives so many cells that rebuilding them is better."""
         rows = np.flatnonzero(hazard != before)
         if len(self.site) + len(rows) > len(hazard) // 2 + BLOCK:
             return None

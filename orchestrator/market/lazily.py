@@ -1,5 +1,7 @@
-"""Lazily: functools.cached_property without its lock, which Python has until 3.12 and which takes longer than many a
-column of a small market."""
+"""Lazily: functools.cached_property without its lock.
+
+Python before 3.12 takes that lock on first access, which lasts longer than computing many columns of a small market.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ if TYPE_CHECKING:
 else:
 
     class lazily:
-        """A method of no arguments that is called at most once per object, which keeps the result as an attribute."""
+        """Makes a method without arguments an attribute: it is called on first access, and the object keeps the
+        result."""
 
         def __init__(self, of):
             self.of, self.name, self.__doc__ = of, of.__name__, of.__doc__

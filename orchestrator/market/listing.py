@@ -1,5 +1,5 @@
-"""Listing: the part of a market that does not change with prices: columns of codes, with short tables for their
-meaning.
+"""Listing: the part of a market that does not change with prices, as columns of integer codes and short tables of what
+the codes mean.
 
 A hundred thousand offers have a few hundred sites and a few thousand shapes. Whatever depends only on those (GPU,
 memory, region, egress) is computed once per site or shape and looked up per row.
@@ -78,7 +78,7 @@ class Listing:
 
     @classmethod
     def of(cls, offers: Iterable[Offer]) -> Listing:
-        """The listing of these offers, in any order. If an id occurs several times, the last one counts."""
+        """The listing of these offers, given in any order. If several have the same id, the last one counts."""
         by_id = {offer.id: offer for offer in offers}
         ids = tuple(sorted(by_id))
         rows = [by_id[offer_id] for offer_id in ids]
@@ -190,7 +190,7 @@ class Listing:
 
     @cached_property
     def known(self) -> dict[Hashable, NDArray[np.int8]]:
-        """Columns that were computed from the listing alone, by what they depend on besides. The policy fills it."""
+        """A cache for the policy: columns that depend only on the listing and on their key."""
         return {}
 
     @cached_property

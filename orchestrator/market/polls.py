@@ -1,4 +1,5 @@
-"""Polls: which regions answered when. A price that a poll did not repeat is as recent as that poll."""
+"""Polls: when each region last answered a price poll. A price that a poll did not report again has not changed, so it
+is as recent as that poll."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ Polled = tuple[Answered, int]
 
 
 def latest(known: Mapping[Answered, int], polls: Iterable[Polled], at_ms: int) -> Mapping[Answered, int]:
-    """When each was last answered, not after `at_ms`; `known` itself if nothing is new."""
+    """The time (ms) of the last answer for each coverage, without polls after `at_ms`. Returns `known` itself if
+    nothing is new."""
     new = [(answered, polled_ms) for answered, polled_ms in polls if polled_ms <= at_ms]
     if not new:
         return known
@@ -29,7 +31,7 @@ def latest(known: Mapping[Answered, int], polls: Iterable[Polled], at_ms: int) -
 
 
 def answered_by_site(listing: Listing, polled: Mapping[Answered, int]) -> NDArray[np.int64]:
-    """When each site's region last answered (ms; -1: never): one column for on-demand, one for spot."""
+    """When each site's region last answered (ms; -1: never), of shape (sites, 2): first on-demand, then spot."""
     newest: dict[tuple[str, str], list[int]] = defaultdict(lambda: [-1, -1])
     for (name, region, of_spot), at_ms in polled.items():
         known = newest[name, region]

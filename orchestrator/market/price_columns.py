@@ -1,4 +1,5 @@
-"""Prices in force as columns over a listing: what a market of a hundred thousand offers is built from at once."""
+"""Price columns: the prices in force, as columns over a listing. A market of a hundred thousand offers is built from
+them at once."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ class PriceColumns(NamedTuple):
 
     @classmethod
     def unknown(cls, size: int) -> PriceColumns:
-        """Of a listing of that size, no price of which is known."""
+        """The columns of a listing of `size` offers without any known price."""
         return cls(*(np.full(size, -1, np.int64) for _ in cls._fields))
 
     def renewed(self, listing: Listing, offer_ids: Collection[str], points: Iterable[PricePoint]) -> PriceColumns:
-        """With `points`, at most one per offer, in the place of all that was known of these offers."""
+        """New columns in which `points`, at most one per offer, replace all that was known of the offers `offer_ids`.
+        Offers without a point have no known price then."""
         after = PriceColumns(*(column.copy() for column in self))
         gone = [row for name in offer_ids if (row := listing.row(name)) is not None]
         found = [(row, each) for each in points if (row := listing.row(each.offer_id)) is not None]

@@ -1,4 +1,5 @@
-"""The hazard of a listing's offers before any of their machines was seen, as a column."""
+"""Prior hazard: the losses per hour of each offer before any of its machines was observed, as a column over a
+listing."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ Floats = NDArray[np.float64]
 
 
 def prior_hazard(listing: Listing, priors: Mapping[tuple[str, str, str], HazardPrior]) -> Floats:
-    """Losses per hour where nothing was seen yet; looked up once per site and shape that occur together."""
+    """Losses per hour before any observation, over the rows; 0 for on-demand. `priors` are by (provider, region,
+    instance type). Each combination of site and shape is looked up once."""
     pairs, pair = np.unique(listing.site * len(listing.shapes) + listing.shape, return_inverse=True)
     rates = np.empty(len(pairs))
     for index, code in enumerate(pairs.tolist()):

@@ -1,5 +1,5 @@
-"""Quotas: how many machines of each offer may still be rented, and at most: as many as the account's limits allow, or
-as the user owns."""
+"""Quotas: how many machines of each offer may be rented, now and in all. The limit is the account's quota or, for owned
+machines, how many there are."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from providers.base import Covered, Quota
 QuotaName = tuple[str, Quota]
 """A provider, and one of its quotas."""
 Rooms = Mapping[int, tuple["Room", ...]]
-"""By row: what each quota that covers it leaves, the tightest first."""
+"""For each row that a quota covers: what each of its quotas leaves, the tightest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much of a quota is left for machines of an offer, which take `each` units apiece. `taken` counts the units
-    that the provider's answer does not include: of machines requested since, and of those planned for other jobs."""
+    """What a quota leaves for machines of one offer, each of which takes `each` units.
+
+    `taken` counts the units that the provider's figures do not include: those of machines requested since, and those of
+    machines planned for other jobs.
+    """
 
     provider: str
     quota: Quota
@@ -44,7 +47,7 @@ class Room:
 
     @property
     def most(self) -> int:
-        """How many machines may be rented at once."""
+        """How many machines may be rented at once if none is in use."""
         return max(self.quota.limit, 0) // self.each
 
     def why(self, machines: int) -> str:
@@ -76,7 +79,7 @@ class Room:
 
 
 def rooms(listing: Listing, quotas: Mapping[str, Sequence[Quota]]) -> Rooms:
-    """What the `quotas`, by provider, leave of each row that one of them covers."""
+    """What the `quotas` (by provider) leave, for each row that one of them covers."""
     limiting = {name: [each for each in known if each.covers is not None] for name, known in quotas.items()}
     found: dict[int, tuple[Room, ...]] = {}
     seen: dict[tuple[int, int, bool], tuple[Room, ...]] = {}
@@ -93,7 +96,7 @@ def rooms(listing: Listing, quotas: Mapping[str, Sequence[Quota]]) -> Rooms:
 
 
 def units_taken(known: Rooms, machines: Iterable[tuple[int, int]]) -> Counter[QuotaName]:
-    """The units of each quota that so many machines of these rows take: pairs of (row, machines)."""
+    """The units of each quota that some machines take, given as pairs of (row, number of machines)."""
     taken: Counter[QuotaName] = Counter()
     for row, count in machines:
         for room in known.get(row, ()):
@@ -102,7 +105,7 @@ def units_taken(known: Rooms, machines: Iterable[tuple[int, int]]) -> Counter[Qu
 
 
 def rooms_without(known: Rooms, taken: Mapping[QuotaName, int]) -> Rooms:
-    """What is left if these units are taken, too."""
+    """What is left if these units are taken as well. A negative number gives units back."""
     if not taken:
         return known
     found = {}
@@ -117,7 +120,7 @@ def rooms_without(known: Rooms, taken: Mapping[QuotaName, int]) -> Rooms:
 
 
 def rooms_raised(known: Rooms, name: QuotaName, more: int) -> Rooms:
-    """What would be left if this quota had so many more units."""
+    """What would be left if the quota `name` had `more` units in addition."""
     provider, quota = name
     raised = replace(quota, limit=max(quota.limit, 0) + more)
     return {
@@ -127,7 +130,7 @@ def rooms_raised(known: Rooms, name: QuotaName, more: int) -> Rooms:
 
 
 def why_over_quota(of_row: Sequence[Room], machines: int) -> str:
-    """Why so many machines of a row cannot be rented: because of a quota that never allows them, if there is one."""
+    """Why so many machines of a row cannot be rented now. A quota that never allows so many is named first."""
     never = (each for each in of_row if each.most < machines)
     return next(never, of_row[0]).why(machines)
 
@@ -137,7 +140,8 @@ def _tightest_first(found: Iterable[Room]) -> tuple[Room, ...]:
 
 
 def _room(quota: Quota, shape: Shape, site: Site, *, spot: bool) -> Room | None:
-    """None if the quota does not cover this, or machines of it take nothing of it."""
+    """What a quota leaves for one shape at one site; None if the quota does not cover it, or its machines take no
+    units."""
     covers = quota.covers
     if covers is None or not _covered(covers, shape, site, spot=spot):
         return None

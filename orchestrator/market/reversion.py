@@ -1,10 +1,10 @@
 """Reversion: the mean price of a spot machine over the coming hours, learned from past prices. Pure.
 
-Prices return to their usual level, and the lowest of many returns the most (the winner's curse). No constant fits every
-market, so this is learned from a market's own history by analogues: when prices were as far from their level as this
-one is now, what was their mean over the next H hours as a multiple of the price, and how much did it vary? The level of
-an offer is its mean price so far, as known at the time. A declared prior has the weight of PRIOR_WEIGHT independent
-observations, so evidence replaces it.
+Prices return to their usual level, and the lowest of many prices returns the most (the winner's curse). No constant
+fits every market, so the return is learned from a market's own history by analogues: when prices were as far from their
+level as this one is now, what was their mean over the next H hours as a multiple of the price, and how much did it
+vary? The level of an offer is its mean price so far, as known at the time. A declared prior has the weight of
+PRIOR_WEIGHT independent observations, so evidence replaces it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ Floats = NDArray[np.float64]
 
 HOUR_MS = 3_600_000
 HORIZONS_H = (0.5, 1.0, 2.0, 4.0, 8.0, 24.0, 72.0, 168.0)
-"""Means over longer times are assumed equal to those over the last horizon."""
+"""The horizons, in hours. Means over longer times are assumed equal to those over the last horizon."""
 DEVIATIONS = (-1.2, -0.85, -0.6, -0.35, -0.15, 0.0, 0.15, 0.35, 0.6, 0.85, 1.2)
 """The values of ln(price / level) for which the course is learned; it is interpolated between them."""
 PRIOR_WEIGHT = 20.0
-"""Independent observations: the number needed to expect one beyond the 5th percentile."""
-_INSTANTS = 96  # of each offer's history, at most, and per horizon
-_RAMP = 0.25  # share of a history before which the level is not known well enough
+"""The weight of the prior, in independent observations: of so many, one is expected to be beyond the 5th percentile."""
+_INSTANTS = 96  # observations per offer and horizon, at most
+_RAMP = 0.25  # the first part of a history, in which the level is not known well enough
 _TOGETHER = 0.5  # how much a market's offers move together: 0 not at all, 1 if a hundred say no more than one
 _MOST_RATIO = 10.0  # a larger jump counts as an error (providers.collect.judge)
 
 
 class Prior(NamedTuple):
-    """For a market without history: prices stay on average, and the logarithm of their mean over `hold_h` hours or more
-    is between `-down` and `up` of the present one nine times out of ten; over a shorter time, in proportion."""
+    """What is assumed of a market without history: prices stay the same on average.
+
+    With a probability of 90 %, the logarithm of their mean over `hold_h` hours or more is between `-down` and `up`
+    relative to the present price. Over a shorter time, the interval is proportionally narrower.
+    """
 
     down: float
     up: float
@@ -57,8 +60,8 @@ class History(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """How prices behave. `table` has the mean coming price as a multiple of the present one: expected, 5th and 95th
-    percentile (first axis), by horizon and deviation."""
+    """How the prices of a market behave. `table` is the mean coming price as a multiple of the present one: expected
+    value, 5th and 95th percentile (first axis), by horizon (HORIZONS_H) and deviation (DEVIATIONS)."""
 
     table: Floats
 
@@ -72,10 +75,10 @@ class Course:
 def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:
     """Learn the course from the histories of a market's offers.
 
-    First for the market as a whole: what share of its deviation a price loses, and how much the mean varies around
-    that. Then by deviation, because a momentary dip ends sooner than a price that drifted away. The first estimate is
-    the prior of the second, and each horizon that of the next longer one. The interval always contains the present
-    price.
+    The first estimate is for the market as a whole: what share of its deviation a price loses, and how much the mean
+    varies around that. The second is by deviation, because a momentary dip ends sooner than a price that drifted away.
+    The first estimate is the prior of the second, and the estimate of each horizon starts from that of the next shorter
+    one. The interval always contains the present price.
     """
     seen = [_observed(each) for each in histories if len(each.at_ms)]
     knots = np.array(DEVIATIONS)
@@ -112,8 +115,8 @@ def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:
 
 
 def _observed(history: History) -> list[tuple[Floats, Floats, Floats]]:
-    """Per horizon: deviations from the level as known then, the mean coming price as a multiple of the price then, and
-    the number of independent observations that each is worth."""
+    """For each horizon: the deviations of prices from their level as known then, the mean coming price as a multiple of
+    the price then, and how many independent observations each of these is worth."""
     at = np.append(history.at_ms, history.until_ms).astype(np.float64) / HOUR_MS
     paid = np.concatenate(([0.0], np.cumsum(history.price * np.diff(at))))
     begin, end = at[0], at[-1]
@@ -160,7 +163,7 @@ def _rising(values: Floats) -> Floats:
 
 
 def _within(values: Floats, weight: Floats, high: float) -> Floats:
-    """The weighted quantiles `1 - high` and `high`."""
+    """The weighted quantiles `1 - high` and `high` of `values`."""
     order = np.argsort(values)
     up_to = np.cumsum(weight[order])
     ranks = np.searchsorted(up_to, np.array((1 - high, high)) * up_to[-1])

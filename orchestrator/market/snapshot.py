@@ -1,9 +1,9 @@
 """Market: offers, prices, capacity and hazard as known at one time, in columns.
 
 A row is an offer (sorted by id). `Offer` objects are created on demand, because a hundred thousand of them cannot be
-ranked in milliseconds. A Market comes from `Market.as_of(t)`, which drops everything observed after t, or from
-`learn(t)`, which adds what was learned since to an older one and shares the columns that did not change. Both give the
-same market, and neither can show the future.
+ranked in milliseconds. `Market.as_of(t)` builds a Market and drops everything observed after t. `learn(t)` adds what
+was learned since to an older Market and shares the columns that did not change. Both give the same market, and neither
+can show the future.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _FOLLOWS_FROM: Mapping[str, set[str]] = {
     "outage_by_provider_h": {"returns", "away_ms"},
     "_declared": {"startup", "starts", "priors", "doubts", "rooms", "courses", "level"},
 }
-"""The fields, besides the listing, from which what is worked out of a market follows."""
+"""For each value that a Market computes when it is first used: the fields that it depends on, besides the listing."""
 _LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms", "away_since_ms")
 
 
@@ -70,11 +70,12 @@ class Market:
     """Everything known at `at` (epoch ms of market time). All columns are read-only and as long as `listing`.
 
     `price` is nano-USD per hour, -1 if unknown; `effective_at` is when it took effect, `observed_at` when it became
-    known. `backed_off_until` is the end of the back-off after missing capacity at `backed_off_at` (both -1: none). A
-    price counts as fresh for `fresh_s` seconds after it was last confirmed. `doubts` has, by row, why an offer must not
-    be chosen although its price is what a machine there costs, and `rooms` how many machines the account's quotas
-    leave, where they limit it. `hazard` is in losses per hour. `returns`, `away_ms` and
-    `away_since_ms` say how outages ended (CapacityHistory). `polled` is the last answer by provider, region ('':
+    known. A price counts as fresh for `fresh_s` seconds after it was last confirmed. `backed_off_until` is the end of
+    the back-off after missing capacity at `backed_off_at` (both -1: none). `hazard` is in losses per hour. `returns`,
+    `away_ms` and `away_since_ms` say how outages ended (CapacityHistory).
+
+    `doubts` says, by row, why an offer must not be chosen although its price is correct. `rooms` says how many machines
+    quotas leave, for the rows that they limit. `polled` is the time of the last answer by provider, region ('':
     everywhere) and spot (None: both), `startup` the usual seconds from a launch to a ready trainer by provider, and
     `tariff` the price of moving bytes.
     """
@@ -109,7 +110,7 @@ class Market:
     announced: tuple[PricePoint, ...]  # observed, but not yet in effect
     seen: Mapping[int, tuple[AvailabilityPoint, ...]]  # by row, if anything was observed
     alive: frozenset[int]  # rows with running machines, whose exposure grows
-    older_cells: Cells | None  # from an older market, updated
+    older_cells: Cells | None  # those of an older market, updated; None: compute them
     hashed: (
         tuple[tuple[bytes, ...], frozenset[int]] | None
     )  # from an older market: its blocks, and which of them differ here
@@ -141,16 +142,15 @@ class Market:
         rooms: Rooms | None = None,
         fresh_s: Mapping[str, float] | None = None,
     ) -> Market:
-        """The market as it was known at `at_ms`.
+        """The market as it was known at `at_ms`. Later observations are ignored, and so are announced prices not yet in
+        effect.
 
-        Later observations are ignored, and so are announced prices that are not yet in effect; columns hold what was
-        known and in effect then. `polls` are successful price polls: an unchanged price is as fresh as the last poll of
-        its region. `startup_s` is the usual time (market seconds) from a launch to a ready trainer by provider,
-        `starts` the same by location and kind of hardware; `courses` is how spot prices behave, by provider, around the
-        `levels` of offers (nano-USD per hour); `priors` are published interruption rates by (provider, region, instance
-        type), and `hazard` is the result of `prior_hazard` for them. `doubts` has, by offer id, why an offer must not
-        be chosen; `rooms` are by row of the listing. `fresh_s` is for how many seconds an offer's price counts as fresh
-        (default FRESH_S).
+        `polls` are successful price polls: an unchanged price is as fresh as the last poll of its region. `startup_s`
+        is the usual time (market seconds) from a launch to a ready trainer by provider, `starts` the same by location
+        and kind of hardware. `courses` say by provider how spot prices behave around the `levels` of offers (nano-USD
+        per hour). `priors` are published interruption rates by (provider, region, instance type), and `hazard` is the
+        result of `prior_hazard` for them. `doubts` says, by offer id, why an offer must not be chosen; `rooms` are by
+        row of the listing. `fresh_s` is for how many seconds a price counts as fresh, by offer id (default FRESH_S).
         """
         listing = offers if isinstance(offers, Listing) else Listing.of(offers)
         size = len(listing)
@@ -203,10 +203,10 @@ class Market:
         availability: Iterable[AvailabilityPoint] = (),
         polls: Iterable[Polled] = (),
     ) -> Market:
-        """The market as known at `at_ms`, not before this one, with what was learned in between.
+        """The market as known at `at_ms`, with what was learned since this one.
 
         Equals `as_of` with all points of both: nothing observed after `at_ms` counts, announced prices take effect, and
-        back-offs and hours of running machines continue. Raises ValueError for an earlier time.
+        back-offs and the hours of running machines continue. Raises ValueError if `at_ms` is before this market.
         """
         if at_ms < self.at:
             raise ValueError(f"a market at {self.at} cannot go back to {at_ms}")
@@ -218,8 +218,8 @@ class Market:
         return self.with_fields(at=at_ms, **changes)
 
     def with_fields(self, **changes: Any) -> Market:
-        """This market, of the same listing, with other values of some fields; what follows from the others is not
-        worked out again. (dataclasses.replace would process every column again.)"""
+        """A copy with other values of some fields and the same listing. Values that do not depend on a changed field
+        are kept. (dataclasses.replace would process every column again.)"""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         changed = {name for name, value in changes.items() if value is not fields[name]}
         other, known = Market(**{**fields, **changes}, seal=_SEAL), vars(self)
@@ -353,11 +353,11 @@ class Market:
 
     @lazily
     def _start_tables(self) -> dict[Quantile, Floats]:
-        """`start_s` by site and kind, of the quantiles asked for so far."""
+        """A cache: the table of `start_s` by site and kind, for each quantile asked for so far."""
         return {}
 
     def confirmed_at(self, rows: Ints | slice = slice(None)) -> Ints:
-        """When each price was last confirmed (observed, or by a later poll of its region), in ms; -1 without one."""
+        """When each price was last confirmed, by an observation or a later poll of its region (ms; -1: no price)."""
         confirmed = self.observed_at[rows]
         if self.polled:
             answered = self._answered_by_site
@@ -385,13 +385,13 @@ class Market:
 
     @lazily
     def _answered_by_site(self) -> Ints:
-        """When each site's region last answered (ms; -1: never): one column for on-demand, one for spot."""
+        """When each site's region last answered (ms; -1: never), of shape (sites, 2): first on-demand, then spot."""
         return answered_by_site(self.listing, self.polled)
 
     @lazily
     def drift(self) -> Floats | None:
-        """How far each price may have moved since it was last confirmed (market.ageing), by row; None if none is older
-        than usual."""
+        """One standard deviation of the logarithm of each price, due to its age (market.ageing), by row. None if every
+        price is fresh."""
         if not len(self) or not self.older_than(float(np.min(self.fresh_s))).any():
             return None
         return drift(self.price_age_s(), self.fresh_s, self.spot)
@@ -411,7 +411,7 @@ class Market:
 
     @lazily
     def room(self) -> Ints:
-        """Two columns over the rows: how many machines may be rented now, and at most."""
+        """How many machines of each row may be rented, of shape (2, rows): first now, then at most."""
         room = np.full((2, len(self)), np.iinfo(np.int64).max, np.int64)
         for row, of_row in self.rooms.items():
             room[:, row] = of_row[0].left, min(each.most for each in of_row)
@@ -419,7 +419,7 @@ class Market:
 
     @lazily
     def owned(self) -> Bools:
-        """Rows whose machines the user owns: what limits them is no account's quota."""
+        """Rows whose machines the user owns: their number is the limit, not a quota of an account."""
         owned = np.zeros(len(self), np.bool_)
         owned[[row for row, of_row in self.rooms.items() if of_row[0].quota.owned]] = True
         return owned
@@ -467,7 +467,7 @@ class Market:
 
     @lazily
     def _blocks(self) -> tuple[bytes, ...]:
-        """Hashes of all facts, reusing those of an older market."""
+        """The hash of each block of rows. Blocks that did not change keep the hash of an older market."""
         known, dirty = self._hash_base
         capacity = (self.backed_off_at, self.backed_off_until, self.losses, self.returns, self.away_ms)
         columns = (self.price, self.effective_at, *capacity)
@@ -475,10 +475,9 @@ class Market:
 
     @lazily
     def digest(self) -> str:
-        """A hash of the facts: offers, prices in effect and their doubts, refusals, losses and other inputs, but not
-        their age.
+        """A hash of the facts: offers, prices in effect, doubts, refusals, losses and other inputs, but not their age.
 
-        Markets with the same digest know the same: nothing was learned between them.
+        Two markets with the same digest know the same: nothing was learned between them.
         """
         digest = self._declared.copy()
         digest.update(b"".join(self._blocks))

@@ -21,7 +21,8 @@ DEFAULT_STARTUP_S = 360.0  # cold start of a cloud machine to a ready trainer: 6
 
 
 def site_starts(listing: Listing, startup_s: Mapping[str, float | Estimate]) -> Mapping[Quantile, Floats]:
-    """By site of the listing, from what is usual for each provider."""
+    """Start times over the sites of the listing, for each quantile, from the usual time of each provider
+    (DEFAULT_STARTUP_S if there is none)."""
     known = [startup_s.get(site.provider, DEFAULT_STARTUP_S) for site in listing.sites]
     return MappingProxyType(
         {name: np.array([getattr(each, name, each) for each in known], np.float64) for name in QUANTILES}
@@ -31,7 +32,7 @@ def site_starts(listing: Listing, startup_s: Mapping[str, float | Estimate]) -> 
 def coded_starts(
     listing: Listing, starts: Mapping[tuple[Location, tuple[str | None, int]], Estimate]
 ) -> dict[tuple[int, int], Estimate]:
-    """`starts` by site and kind codes of the listing; others are left out."""
+    """`starts` with the listing's codes of site and kind as keys. Places and kinds that are not listed are left out."""
     sites = {tuple(site): code for code, site in enumerate(listing.sites)}
     kinds = {kind: code for code, kind in enumerate(listing.kinds)}
     return {
@@ -47,7 +48,7 @@ def start_table(
     starts: Mapping[tuple[int, int], Estimate],
     quantile: Quantile,
 ) -> Floats:
-    """Seconds by site and kind of hardware (codes of the listing): as observed in `starts`, else as usual at the
+    """Seconds by site and kind of hardware (codes of the listing): as observed (`starts`), else the usual time at the
     site."""
     table = np.repeat(by_site[quantile][:, None], len(listing.kinds), axis=1)
     for place_and_kind, known in starts.items():

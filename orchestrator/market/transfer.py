@@ -21,8 +21,8 @@ class Tariff(Protocol):
 
 
 class TypicalTariff:
-    """One rate per provider within it, one out of it, and none inside a region: what simulated clouds bill, and an
-    estimate for the others."""
+    """One rate per provider between its regions, one for leaving the provider, and 0 inside a region. Simulated clouds
+    bill these rates; for the other clouds they are an estimate."""
 
     def rate(self, source: Location, target: Location) -> int:
         """nano-USD for 10^9 bytes from one location to another; 0 inside a region."""
@@ -31,19 +31,19 @@ class TypicalTariff:
 
 TYPICAL: Tariff = TypicalTariff()
 OWN_STORE: Location = ("own", "")
-"""Where a store is that belongs to no cloud: nobody is known to bill what is fetched from it."""
+"""The location of a store that belongs to no cloud. Fetching from it is assumed to be free."""
 
 
 def rate_between(tariff: Tariff, source: Location, target: Location) -> int:
-    """nano-USD for 10^9 bytes. An unknown region is assumed to be the other one's."""
+    """nano-USD for 10^9 bytes. Within a cloud, an unknown region is assumed to be the same as the other one."""
     if source[0] == OWN_STORE[0] or (source[0] == target[0] and not (source[1] and target[1])):
         return 0
     return tariff.rate(source, target)
 
 
 def fetched_from(bucket: Location, saved_at: Location | None) -> Location:
-    """Where a checkpoint is fetched from that is kept in `bucket` and was saved last by a machine at `saved_at`. A
-    bucket of that machine's cloud whose region is not known is assumed to be in the machine's region."""
+    """The location from which a checkpoint is fetched that is kept in `bucket` and was last saved by a machine at
+    `saved_at`. If the bucket's region is not known and its cloud is that machine's, the machine's region is assumed."""
     return bucket if bucket[1] or saved_at is None or saved_at[0] != bucket[0] else saved_at[:2]
 
 
