@@ -1,4 +1,7 @@
-"""Beside: where a running job may move within its limits: its machine is rented until the new one has taken over."""
+"""Beside: where a running job may move within its rent limits.
+
+Its machine stays rented until the new one has taken over, so the limits must have room for both.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from orchestrator.policy.ranking.pool import Rows
 
 
 def may_have_beside(demand: Demand, market: Market, current: int | None, rows: Rows) -> NDArray[np.bool_]:
-    """Which of these rows the job may rent while it has the row `current`, which is always one of them; all, if it has
-    none."""
+    """Which of `rows` the job may rent while it has the machine of row `current`. That row itself is always one of
+    them. Without a current row (None), all are."""
     if current is None or demand.rent is NO_RENT_LIMITS:
         return np.ones(len(rows), np.bool_)
     both = market.price[rows] + market.price[current]

@@ -1,8 +1,10 @@
 """decide: jobs, market, throughput and running jobs -> Plan. Pure and deterministic; the time is `market.at`.
 
 filter (eligible.py) -> forecast (cost.py) -> rank (order.py) -> gate (gate.py) -> explain (explain.py).
-Jobs are decided one by one; where their choices together exceed a quota, some are decided again (sharing.py). Shared
-work is done once: the filter for equal requirements, and everything for jobs that are equal in all that matters.
+
+Jobs are decided one by one. Where their choices together exceed a quota, some are decided again (sharing.py). Work is
+shared: jobs with equal requirements are filtered once, and jobs that are equal in everything that matters
+(`_equality_key`) are decided once.
 """
 
 from __future__ import annotations
@@ -56,11 +58,14 @@ def decide(
 ) -> Plan:
     """One placement per job, ordered by job id, with the alternatives considered and why they were not chosen.
 
-    `running` maps job ids to where they run; jobs whose machine is gone are not in it. Actions: "place" (the job runs
-    nowhere or its machine is being taken away), "stay", "move", "wait" (no offer fits; a running job should save a
-    checkpoint and release its machine), "none" (paused, ended, or being moved). For a move that has begun
-    (`Running.move`, or `underway` for a job that runs nowhere), the action says whether to continue it ("move") or
-    abort it ("stay").
+    `running` maps job ids to where they run; jobs whose machine is gone are not in it. The actions:
+
+    - "place": start the job; it runs nowhere, or its machine is being taken away.
+    - "stay", "move": keep a running job where it is, or move it. For a move that has begun (`Running.move`, or
+      `underway` for a job that runs nowhere), "move" means continue it, and "stay" means abort it.
+    - "wait": no offer fits, or the capacity of an offer is worth waiting for. A running job should save a checkpoint
+      and release its machine.
+    - "none": the job is paused, being cancelled, ended, or being moved.
 
     A placement lists the best offers and those closest to a fit. With `complete`, it lists every offer of a small
     market (SMALL in eligible.py), which takes twice as long and changes nothing else.
@@ -71,7 +76,7 @@ def decide(
     known: dict[int, tuple[Market, dict[int, Filter], dict[Hashable, Placement]]] = {}
 
     def placed(demand: Demand, there: Market) -> Placement:
-        # The market is kept with what is known of it, so that its id stays its own.
+        # Keeping the market ensures that no other object gets its id.
         _, filters, twins = known.setdefault(id(there), (there, {}, {}))
         filtering = filters.get(demand.nodes)
         if filtering is None:
@@ -90,8 +95,8 @@ def decide(
 
 
 def _alike_together(jobs: Sequence[Demand]) -> Iterator[Demand]:
-    """The jobs in an order in which those that ask for the same, and have as much to carry from the same place, follow
-    each other: they share what is worked out and kept for a few questions only. No decision depends on the order."""
+    """The jobs, ordered so that jobs with equal requirements, and equal checkpoints in the same place, follow each
+    other. They share results from caches that keep only a few entries. No decision depends on the order."""
     groups: dict[Hashable, list[Demand]] = {}
     for demand in sorted(jobs, key=lambda d: d.job.id):
         spec = demand.job.spec
@@ -101,7 +106,8 @@ def _alike_together(jobs: Sequence[Demand]) -> Iterator[Demand]:
 
 
 def plan_id(at_ms: int, market_digest: str, simulated: bool, placements: Sequence[Placement]) -> str:
-    """The id of a plan with this content: a digest, so a plan that was changed since it was made has another id."""
+    """The id of a plan with this content. It is a digest: if a plan was changed after it was made, its id no longer
+    matches."""
     digest = hashlib.blake2b(digest_size=16)
     words: dict[int, bytes] = {}  # twins share their alternatives: each is hashed once
     for placement in placements:
@@ -147,7 +153,7 @@ def _place(
 def considered(
     demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None, move: Underway | None
 ) -> tuple[Filtered, Forecast]:
-    """(the offers that the job may use, what to expect of it there)."""
+    """(the offers that the job may use, the forecast of the job on them)."""
     filtered = filtering(
         demand.job.spec,
         None if running is None or running.leaving else market.row(running.offer_id),
@@ -170,7 +176,7 @@ def _equality_key(demand: Demand, forecast: Forecast, filtered: Filtered) -> Has
         spec.probe,
         (job.state, job.deadline_at_ms),
         tuple(getattr(demand, field) for field in _PROGRESS),
-        demand.idle_s if filtered.awaited.size else 0.0,  # only a job that may wait counts its time
+        demand.idle_s if filtered.awaited.size else 0.0,  # it matters only if the job may wait
         tuple(forecast.estimates.items()),
     )
 
@@ -239,7 +245,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     if best == current:
         target = None
     elif ranking.rejection_reasons[current] != NONE:
-        pass  # it misses a limit that the best offer keeps: no gate
+        pass  # staying misses a limit that the best offer keeps, so the gate does not apply
     elif ranking.mode == "safe":
         held = gate.held_back(running, market.at, limits, probe_until_ms=probe_until_ms)
         order = able.tolist()
@@ -264,9 +270,9 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         reason = f"{market.ids[best]} {explain.why_not_moved(demand, forecast, ranking, best, current, held)}"
     again_at_ms = probe_until_ms if on_probe else None
     if held and not on_probe and market.at < (settled_ms := gate.settled_ms(running, limits)):
-        again_at_ms = settled_ms  # nothing else may happen by then
+        again_at_ms = settled_ms  # until then, no voluntary move is allowed
     if demand.job.deadline_at_ms is not None and forecast.measurable[forecast.pool.at(current)]:
-        latest_ms = running.since_ms + round(1000 * LONGEST_PROBE_S)  # a slow program is not measured before
+        latest_ms = running.since_ms + round(1000 * LONGEST_PROBE_S)  # a slow program may take as long to be measured
         again_at_ms = latest_ms if again_at_ms is None else min(again_at_ms, latest_ms)
     threshold = None
     others = able[able != current]
@@ -286,8 +292,8 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
 
 
 def _probe_until_ms(builder: PlacementBuilder, running: Running, current: int) -> int | None:
-    """The market time (ms) when the job's present probe ends: after PROBE_MINUTES, or up to MOST_PROBES times as
-    late if it is not measured before. None if it is not on a probe."""
+    """The market time (ms) when the job's present probe ends; None if it is not on a probe. A probe lasts
+    PROBE_MINUTES, or up to MOST_PROBES times as long if the job is not measured sooner."""
     if running.came_by != "probe":
         return None
     job, listing = builder.demand.job, builder.market.listing

@@ -1,4 +1,4 @@
-"""What `decide` knows of each job, and the limits on moves. Values only."""
+"""The inputs of `decide`: what is known about each job, where it runs, and the limits on moves. Values only."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from orchestrator.model import Job, Reason
 from providers.offer import provider_of
 
 TIME_TOLERANCE = 0.03
-"""`fastest` counts finishes up to this share later than the earliest as equally early: the last percent of speed often
-costs several times as much, and is less than the uncertainty of a measured speed."""
+"""The objective `fastest` treats finishes as equally early if they are later than the earliest by at most this share.
+The last percent of speed often costs several times as much, and is less than the uncertainty of a measured speed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RentLimits:
-    """The most machines that a job may ever have at once, and the most that they may cost together in nano-USD per
-    hour, whatever else is rented. `machines_by` and `rate_by` are the settings that say so."""
+    """What a job may rent at once, whatever else is rented: the most machines, and the most that these may cost
+    together (nano-USD per hour). `machines_by` and `rate_by` name the settings that the two limits come from."""
 
     machines: float = inf
     nano_usd_per_hour: float = inf
@@ -25,11 +25,11 @@ class RentLimits:
     rate_by: str = ""
 
     def allow(self, machines: int, nano_usd_per_hour: float) -> bool:
-        """Whether a job may have that many machines at this price of all together."""
+        """Whether a job may have that many machines if together they cost `nano_usd_per_hour`."""
         return machines <= self.machines and nano_usd_per_hour <= self.nano_usd_per_hour
 
     def passed_by(self, machines: int) -> str:
-        """The setting that an offer passes which is not allowed for that many machines."""
+        """The name of the setting that forbids an offer, given that so many machines of it are not allowed."""
         return self.machines_by if machines > self.machines else self.rate_by
 
 
@@ -38,21 +38,26 @@ NO_RENT_LIMITS = RentLimits()
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A job and its progress.
+    """A job and its progress. All times are in seconds of market time.
 
-    `total_steps` is None until the trainer has reported how many steps its epochs are. `done_steps` are saved in a
-    checkpoint or held by a living run. `spent_nano_usd` counts against the budget. `checkpoint_s` is the time of one
-    save (market seconds), `handover_s` the time without training during a move (None: one save and one restore);
-    `checkpoint_at` is where the newest checkpoint was saved if the job is not running; `store_root` is the folder or
-    URL below which checkpoints are kept if the job file names no other; `bucket_region` is the region of the bucket
-    that keeps them, "" if it is not known, None if it is in no cloud (a store with an address of its own). `setup_s` is
-    the time that setting up its environment adds to each machine's start, within a factor of two. `idle_s` is for how
-    long (market seconds) it has run nowhere: since it last trained or was submitted or resumed; 0 while it runs.
-    `excluded` are (offer id, reason) of offers that failed this job lately and must not be used now; `reserved` are
-    the offers that other jobs have now, in their turns. The job may stay on one where it runs. `priority`: who competes
-    with jobs of a lower one comes first. `project_weight`: the part of its project of the time of machines that jobs
-    share; None where no project has one, and each job counts by its own weight. `rent`: what its machines may be and
-    cost at most.
+    - `total_steps`: None until the trainer has reported how many steps its epochs are.
+    - `done_steps`: those that are saved in a checkpoint or held by a running machine.
+    - `spent_nano_usd`: what counts against the budget so far.
+    - `checkpoint_s`: the time that one save takes.
+    - `handover_s`: the time without training during a move (None: one save and one restore).
+    - `checkpoint_at`: where the newest checkpoint was saved, if the job is not running.
+    - `store_root`: the folder or URL below which checkpoints are kept if the job file names no other.
+    - `bucket_region`: the region of the bucket that keeps them; "" if it is not known, None if the bucket is in no
+      cloud (a store with an address of its own).
+    - `setup_s`: the time that setting up the job's environment adds to each machine's start, within a factor of two.
+    - `idle_s`: for how long the job has run nowhere, since it last trained, was submitted or was resumed; 0 while it
+      runs.
+    - `excluded`: (offer id, reason) of offers that failed this job lately and must not be used now.
+    - `reserved`: offers that are other jobs' now, because it is their turn. The job may stay on one where it runs.
+    - `priority`: among competing jobs, those with a higher priority come first.
+    - `project_weight`: the weight of the job's project when jobs share the time of machines; None if no project has a
+      weight, so that each job counts with its own.
+    - `rent`: the limits on what the job may rent.
     """
 
     job: Job
@@ -75,11 +80,12 @@ class Demand:
 
     @property
     def gap_s(self) -> float:
-        """Market seconds without training during a move, not counting the transfer of its checkpoint."""
+        """Market seconds without training during a move, not counting the transfer of the checkpoint."""
         return 2 * self.checkpoint_s if self.handover_s is None else self.handover_s
 
     def home(self, offer_id: str | None) -> str | None:
-        """The provider of `offer_id`, where the job runs, or where its newest checkpoint is; None if neither."""
+        """The provider of `offer_id`, the offer where the job runs, or else of its newest checkpoint; None if there is
+        neither."""
         if offer_id is not None:
             return provider_of(offer_id)
         return None if self.checkpoint_at is None else self.checkpoint_at[0]
@@ -91,7 +97,7 @@ class Demand:
 
     @property
     def started(self) -> bool:
-        """Whether it has done steps or cost money already."""
+        """Whether the job has already done steps or cost money."""
         return self.done_steps > 0 or self.spent_nano_usd > 0
 
 
@@ -99,8 +105,8 @@ class Demand:
 class Underway:
     """A voluntary move to the offer `to` that has begun, for `reason`.
 
-    `ready`: the machine there has started; `restored`: it also holds the checkpoint. What these steps cost is spent
-    either way.
+    `ready`: the new machine has started; `restored`: it also holds the checkpoint. Aborting the move does not bring
+    back what these steps have cost.
     """
 
     to: str
@@ -113,9 +119,9 @@ class Underway:
 class Running:
     """Where a job runs now. Times are epoch milliseconds of market time.
 
-    `last_migration_ms` and `migrations_today` count voluntary moves. `migrating`: the job is being moved and is left
-    alone. With `move`, that move is judged again. `leaving`: the machine was given notice, so the job cannot stay.
-    `came_by` is why the job is there.
+    `last_migration_ms` and `migrations_today` count voluntary moves only. `migrating`: the job is being moved, and
+    `decide` leaves it alone. `move`: a move that has begun, which `decide` judges again. `leaving`: the machine was
+    given notice, so the job cannot stay. `came_by` is why the job is on this offer.
     """
 
     offer_id: str
@@ -132,10 +138,10 @@ class Running:
 class MoveLimits:
     """Limits on voluntary moves and on stale prices. A job that is about to miss a deadline or budget may move at once.
 
-    `move_margin`: a move must gain this many times its own cost ("balanced consolidation", Karpenter). `min_gain`: and
-    at least this share of what staying would cost, because prices fluctuate: list prices of spot machines change by 5 %
-    in the median and by up to 22 % at the 90th percentile (GCP, 2023 to 2026). `least_saving_nano_usd`: and at least
-    this amount beyond its own cost: for less, a job is not worth disturbing.
+    A move must meet three conditions. It must gain `move_margin` times its own cost ("balanced consolidation",
+    Karpenter). It must gain at least the share `min_gain` of what staying would cost, because prices fluctuate: list
+    prices of spot machines change by 5 % in the median and by up to 22 % at the 90th percentile (GCP, 2023 to 2026).
+    And it must gain `least_saving_nano_usd` beyond its own cost, because for less, a job is not worth disturbing.
     """
 
     min_dwell_s: float = 3_600.0

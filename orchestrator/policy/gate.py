@@ -1,13 +1,16 @@
-"""The gate for voluntary moves: stay unless a move pays for itself, with a margin, while it lasts.
+"""The gate for voluntary moves: a job stays unless a move pays for itself, with a margin, for as long as it lasts.
 
-A move is judged over the rest of the work, or over as much of it as one day of staying does, if that is less: prices
-change too much to decide by more than a day. For that share of the work, staying must cost more than the target plus
+A move is judged over the rest of the work, but at most over as much of it as one day of staying does, because prices
+change too much to look further ahead. For that share of the work, staying must cost more than the target plus
 `move_margin` times the cost of moving (both machines billed during start-up, the gap in training, egress), by
 `min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
-egress: cost.py), so they do not shorten the horizon. But a move must also save its bare cost and `least_saving` before
-a likely loss, and take less time than the work that is left: no move promises nothing. This follows Karpenter's
-balanced consolidation (savings weighed against disruption). Its spot consolidation RFC describes what happens without
-it: a job moves down the price ladder from one interruption to the next.
+egress: cost.py), so they do not shorten this horizon.
+
+In addition, a move must save its bare cost and `least_saving` before a loss is likely, because after a loss the job may
+have to move anyway. It must also take less time than the work that is left.
+
+This follows Karpenter's balanced consolidation (savings weighed against disruption). Its spot consolidation RFC
+describes what happens without it: a job moves down the price ladder from one interruption to the next.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _DAY_S = 86_400.0
 
 def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_ms: int | None = None) -> str:
     """Why no voluntary move may be made now; empty if one may. A job on a probe stays until `probe_until_ms` (market
-    ms), and may then move."""
+    ms), and may move after that."""
     if probe_until_ms is not None:
         return (
             f"is on probe here for {(probe_until_ms - running.since_ms) / 60_000:.0f} min"
@@ -45,13 +48,13 @@ def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_m
 
 
 def settled_ms(running: Running, limits: MoveLimits) -> int:
-    """When a job has been where it is for long enough to move again (market ms)."""
+    """The market time (ms) from which a job has been where it is for long enough to move again."""
     return max(running.last_migration_ms or 0, running.since_ms) + round(limits.min_dwell_s * 1000)
 
 
 class _Test(NamedTuple):
-    """A test that a move must pass: over a share of the work, staying must cost more than the target and so many times
-    the move, by this share of it and by an amount (nano-USD)."""
+    """A test that a move must pass: over `share` of the work, staying must cost more than the target plus `margin`
+    times the move, by the share `least_gain` and the amount `least_saving` (nano-USD)."""
 
     share: float
     margin: float
@@ -60,12 +63,12 @@ class _Test(NamedTuple):
 
 
 class _Move:
-    """A move from one row to another; what was worked out of it once is kept with the forecast."""
+    """A move from one row to another. Its figures are computed once and kept with the forecast."""
 
     def __init__(self, forecast: Forecast, stay: int, go: int) -> None:
         self.forecast, self.here, self.there = forecast, forecast.figures(stay), forecast.figures(go)
         left_s = self.here.run_s
-        self.day = min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0  # the share of the work that a day of staying does
+        self.day = min(1.0, _DAY_S / left_s) if left_s > 0 else 1.0  # the share of the work done in a day of staying
         self._costs: dict[float, _Costs] = {}
 
     @classmethod
@@ -78,15 +81,19 @@ class _Move:
 
     @lazily
     def lateness(self) -> float:
-        """The logarithm of the time until the job trains there, relative to that of its work left where it is."""
+        """The logarithm of the time until the job trains at the target, relative to the time of its work left where it
+        is. If it is positive, the move takes longer than the work."""
         return math.log(max(self.there.move_billed_s, 1e-3) / max(self.here.run_s, 1e-3))
 
     @lazily
     def lasts(self) -> float:
-        """In what share of the work a move must have paid for itself: all of it between machines that are not lost;
-        until the first loss for a job with a deadline that leaves on-demand, because it may have to go back there; else
-        in a day at most, and between spot machines until the first loss of either, which takes the job to the best
-        offer of that time, whether it has moved or not.
+        """The share of the work within which a move must have paid for itself.
+
+        - From spot: until the first loss of either machine, and a day at most. A loss takes the job to the best offer
+          of that time, whether it has moved or not.
+        - From on-demand to spot, with a deadline: until the first loss, because the job may have to go back then.
+        - From on-demand to spot, without a deadline: a day at most.
+        - Between machines that are not lost: all of the work.
         """
         stays, goes = self.here.losses, self.there.losses
         if stays > 0:
@@ -96,7 +103,7 @@ class _Move:
         return before_a_loss(goes)
 
     def costs(self, share: float) -> _Costs:
-        """What counts at the mean prices over a share of the work."""
+        """The costs at the mean prices expected while `share` of the work is done."""
         if share not in self._costs:
             prices, here, there = self.forecast.mean_price_s(share), self.here, self.there
             price_s = prices.item(there.at)
@@ -108,18 +115,20 @@ class _Move:
         return self._costs[share]
 
     def tests(self, limits: MoveLimits) -> Iterator[_Test]:
-        """The tests that it must pass."""
+        """The tests that the move must pass."""
         yield _Test(self.day, limits.move_margin, limits.min_gain, 0)
         yield _Test(self.lasts, 1.0, 0.0, limits.least_saving_nano_usd)
 
     def burden(self, objective: Objective, test: _Test) -> float:
-        """The logarithm of what it costs, relative to the most at which it passes a test."""
+        """The logarithm of what the move costs, relative to the most at which it passes a test; at most 0 if it
+        passes."""
         limit, seconds = self.limit(objective, test)
         costs = self.costs(test.share)
         return log_value(objective, test.share * costs.there + test.margin * costs.moving, seconds) - limit
 
     def limit(self, objective: Objective, test: _Test) -> tuple[float, float]:
-        """(the highest log objective at which it passes a test, the seconds that it takes)."""
+        """(the highest log objective at which the move passes a test, the seconds that the move and the work at the
+        target take)."""
         share, here, there = test.share, self.here, self.there
         seconds = max(share * there.run_s + test.margin * there.begin_s, 1e-3)
         staying = log_value(objective, share * self.costs(share).here - test.least_saving, share * here.run_s)
@@ -127,7 +136,8 @@ class _Move:
 
 
 class _Costs(NamedTuple):
-    """nano-USD for all of the work where the job is and at the target, and for getting there."""
+    """nano-USD for all of the work where the job is (`here`) and at the target (`there`), and for `moving` to the
+    target."""
 
     here: float
     there: float
@@ -141,19 +151,22 @@ def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, l
 
 
 def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> float:
-    """The logarithm of what moving from row `stay` to row `go` costs (by the objective, with its margin), relative to
-    the most at which it pays; or of the time that it takes, relative to that of the work left, if that is more."""
+    """How close a move from row `stay` to row `go` is to not paying; it pays if the result is at most 0.
+
+    This is the larger of two logarithms: what the move costs (by the objective, with its margin) relative to the most
+    at which it pays, and the time that it takes relative to that of the work left.
+    """
     move = _Move.of(forecast, stay, go)
     return max(move.lateness, *(move.burden(objective, test) for test in move.tests(limits)))
 
 
 def promised_saving(forecast: Forecast, ranking: Ranking, stay: int, go: int) -> int:
-    """nano-USD that moving from row `stay` to row `go` is expected to save while that lasts.
+    """nano-USD that moving from row `stay` to row `go` is expected to save, for as long as the saving lasts.
 
-    From spot, that is until the first loss of either machine. A machine that is not lost would be kept to the end; the
-    saving then lasts until a loss takes the job back to such a machine, because there is no time to wait for another on
-    spot. The way back costs egress. The next move promises the rest again. Changes of price are in the forecast of the
-    mean prices.
+    From spot, it lasts until the first loss of either machine. A machine that is not lost would be kept to the end, so
+    from there the saving lasts until a loss takes the job back to such a machine, because there is no time to wait for
+    spot capacity. The way back costs egress. What could be saved after that is promised by the next move. Expected
+    price changes are included, because the forecast uses mean prices.
     """
     move = _Move.of(forecast, stay, go)
     lasts, way_back = move.lasts, 0.0
@@ -165,7 +178,7 @@ def promised_saving(forecast: Forecast, ranking: Ranking, stay: int, go: int) ->
 
 
 def _egress(forecast: Forecast, source: int, target: int) -> float:
-    """nano-USD for bringing the checkpoint from one row's place to another's."""
+    """nano-USD for moving the checkpoint from the place of row `source` to that of row `target`."""
     market, size = forecast.pool.market, forecast.demand.checkpoint_bytes
     if not size:
         return 0.0
@@ -174,7 +187,7 @@ def _egress(forecast: Forecast, source: int, target: int) -> float:
 
 
 def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> int | None:
-    """The highest price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
+    """The highest present price (nano-USD per hour) of row `go` at which moving there pays; None if it never pays."""
     move = _Move.of(forecast, stay, go)
     if objective.cost_weight == 0 or move.lateness > 0:
         return None
@@ -194,9 +207,12 @@ def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: 
 def price_worth_choosing(
     objective: Objective, forecast: Forecast, ranking: Ranking, row: int, rival: int
 ) -> int | None:
-    """The highest price (nano-USD per hour) at which `row` is no worse than `rival` for a job that runs nowhere; None
-    if there is no such price or no limit. Going elsewhere after losses is taken to cost what it does at the present
-    price."""
+    """The highest present price (nano-USD per hour) at which `row` is no worse than `rival` for a job that runs
+    nowhere.
+
+    None if there is no such price, or if the objective ignores cost. What going elsewhere after losses adds is assumed
+    not to change with the price.
+    """
     if objective.cost_weight == 0:
         return None
     pool, mid = forecast.pool, forecast.mid
@@ -212,6 +228,6 @@ def price_worth_choosing(
 
 
 def _price_now(forecast: Forecast, row: int, mean_s: float, seconds: float) -> int:
-    """A row's present price (nano-USD per hour) at which its mean over `seconds` is expected to be `mean_s` per
-    second."""
+    """The present price (nano-USD per hour) of a row from which a mean of `mean_s` (per second) over the next `seconds`
+    is expected."""
     return int(forecast.pool.ahead.price_for(forecast.pool.at(row), mean_s * 3600, seconds))

@@ -1,15 +1,15 @@
-"""Group turns: which jobs of a group have the machines that quotas limit, as the group's joint plan says. Pure.
+"""Group turns: which jobs of a group have the machines that quotas limit, according to the group's joint plan. Pure.
 
-The joint plan (groups.planning) gives each job a share of the time of each way, that is of a kind of machine under the
-same quotas. Rounds (groups.time_slices) turn the shares into machines. Where what the others have leaves no room for a
-job, the offers are reserved to them. Under `cheapest` a job decides freely among all the rest, so where no quota binds,
-each job is decided alone. Under the other policies it uses only the way that it was given, unless it has a deadline:
-its own forecast of risks and delays may need other ways then.
+The joint plan (groups.planning) gives each job a share of the time on each way; a way is a kind of machine under the
+same quotas. Rounds (groups.time_slices) turn the shares into machines. Where the machines of other jobs leave no room
+for a job, those offers are reserved for the others. Under `cheapest`, a job decides freely among all other offers, so
+where no quota binds, each job is decided alone. Under the other policies it uses only the way that it was given, unless
+it has a deadline: then its own forecast of risks and delays may need other ways.
 
-Moves are counted: a job that runs is planned as if it were faster where it is, by what a move must gain and by the
-time that it takes. Under a policy of fairness jobs take turns, at most once a round. Under the others a job keeps its
-machine for as long as the plan has a use for it there, and gives way only to one that would be late otherwise. Under
-`cheapest`, the shortest of those that wait for the same machines is next: the order makes no difference to the cost.
+Moving has a cost, so a running job is planned as if it were faster where it is: by what a move must gain and by the
+time that it takes. Under a fairness policy, jobs take turns, at most once a round. Under the others, a job keeps its
+machine for as long as the plan uses it there, and gives way only to a job that would otherwise be late. Under
+`cheapest`, of the jobs that wait for the same machines the shortest is next; the order makes no difference to the cost.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from orchestrator.policy.groups.time_slices import HARDLY, Contender, in_whole_m
 from orchestrator.policy.time_sharing import Given, History, contender, least_turn_s
 
 URGENT = 0.9
-"""A job that must train for at least this part of the time until its deadline has its turn before others. The time that
-others need to give way, and twice its own start, are not counted."""
+"""A job has its turn before others if it must train for at least this part of the time until its deadline. Not counted
+is the time until turns are assigned again, the time that others need to give way, and twice the job's own start."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """What a group asks for; the length of a round; `least_s`: a turn that has lasted so long may be over now;
-    `again_s`: turns are assigned again after so long at most; `limits` on moves; `limit_s`: how long the solver may
-    take."""
+    """The rules of a group: its `policy`, and how turns are assigned. A round lasts `round_s`. A turn may end once it
+    has lasted `least_s`. Turns are assigned again after `again_s` at the latest. `limits` apply to moves, and `limit_s`
+    is how long the solver may take."""
 
     policy: GroupPolicy
     round_s: float
@@ -53,14 +53,14 @@ class GroupRules:
 
 
 Parts = Mapping[str, Mapping[str, float]]
-"""By job id and offer id, the part of the time that a job spends there, as planned."""
+"""The part of its time that a job is planned to spend on each offer, by job id and offer id."""
 NO_PARTS: Parts = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTurns:
-    """The turns that are `given`, None where each job may go wherever it wants; the `parts` that they follow from; and
-    whether these are of an earlier plan, because the solver was `late`."""
+    """The turns of a group: `given`, None if each job may go wherever it wants; the planned `parts` that they follow
+    from; and `late`, whether these parts come from an earlier plan because the solver took too long."""
 
     given: Given | None = None
     parts: Parts = field(default_factory=dict)
@@ -77,11 +77,13 @@ def group_turns(
     rules: GroupRules,
     last: Parts = NO_PARTS,
 ) -> GroupTurns:
-    """The turns of the jobs of a group. `history` by job id; `held` are the machines that the group has: pairs of
-    (offer id, how many); `last`: the parts of its last plan, which count if the solver needs longer than it may.
+    """The turns of the jobs of a group.
 
-    Jobs without known steps or speed, and those that no offer fits, are left out. Where not all can be on time, the
-    least work is late.
+    `history` is by job id. `held` are the machines that the group has, as pairs of (offer id, how many). `last` are the
+    parts of the group's last plan, which are used if the solver takes too long.
+
+    Jobs without known steps or speed, and jobs that no offer fits, are left out. If not all jobs can be on time, the
+    plan makes the least work late.
     """
     taken = units_taken(market.rooms, [(row, count) for offer, count in held if (row := market.row(offer)) is not None])
     rooms = rooms_without(market.rooms, Counter({name: -units for name, units in taken.items()}))
@@ -109,7 +111,8 @@ def group_turns(
 
 
 def _parts(question: Asked, running: Mapping[str, Running], rules: GroupRules) -> Parts:
-    """Each job's parts of the time, as planned; none where the policy has nothing to share out. Raises LimitError."""
+    """Each job's planned parts of the time; none if the policy has nothing to share out. Raises LimitError if the
+    solver takes too long."""
     stays = {
         each.job.id: each.gap_s / rules.round_s + (0.0 if rules.policy in FAIR else rules.limits.min_gain)
         for each in question.demands
@@ -138,7 +141,7 @@ def _contenders(
 ) -> tuple[Contender, ...]:
     column = {offer_id: way for way, offer_id in enumerate(question.ids)}
     fastest_s = _fastest_s(question)
-    most_gap_s = max(each.gap_s for each in question.demands)  # until others have given way
+    most_gap_s = max(each.gap_s for each in question.demands)  # the longest that other jobs take to give way
     found = []
     for index, demand in enumerate(question.demands):
         past, jobs = history[demand.job.id], question.jobs
@@ -154,7 +157,7 @@ def _contenders(
 
 
 def _fastest_s(question: Asked) -> Floats:
-    """(jobs,): how long each job takes where it is fastest."""
+    """(jobs,): seconds that each job takes on its fastest way."""
     found: Floats = question.jobs.steps / question.jobs.rate.max(axis=1)
     return found
 
@@ -169,7 +172,8 @@ def _given(
     *,
     free: bool,
 ) -> Given | None:
-    """`free`: a job may use all that others leave, not only what it was given."""
+    """The turns, given the way of each job that has one; None if no job is kept from any offer. `free`: a job may use
+    every way with room for it, not only the one it was given."""
     full = _full(contenders, way, room)
     places = _places(question, market)
     not_now: dict[str, frozenset[str]] = {}
@@ -197,7 +201,7 @@ def _given(
 
 
 def _full(contenders: Sequence[Contender], way: Mapping[str, int], room: Room) -> Bools:
-    """(jobs, ways): where what the others have leaves no room for a job."""
+    """(jobs, ways): whether the machines of the other jobs leave no room for a job."""
     left = room.most.astype(float)
     for each in contenders:
         if each.job_id in way:
@@ -212,7 +216,7 @@ def _full(contenders: Sequence[Contender], way: Mapping[str, int], room: Room) -
 
 
 def _places(question: Asked, market: Market) -> list[frozenset[str]]:
-    """By way: the offers with the same kind of hardware under the same quotas."""
+    """For each way, the ids of all offers with its kind of hardware and under the same quotas."""
 
     def key(row: int) -> tuple[object, ...]:
         return int(market.listing.kind[row]), tuple(each.name for each in market.rooms.get(row, ()))

@@ -1,9 +1,9 @@
-"""Likewise: the other offers that would do as well as the chosen one, so that one launch can ask for all of them.
+"""Likewise: other offers that would do as well as the chosen one, so that a single launch can ask for all of them.
 
-A refused launch costs seconds, and the next offer of the plan would mostly be the same machine in the zone next door,
-or a larger one with the same GPUs. Only jobs that run nowhere, or must leave, take whichever has room: for a voluntary
-move nothing waits, and its gate has weighed one target. What a job must not use (an offer in back-off, just lost,
-excluded) is not feasible in its plan.
+A refused launch costs seconds, and the next offer of the plan would mostly be the same machine in another zone, or a
+larger one with the same GPUs. Alternatives are given only to jobs that run nowhere or must leave their machine. A
+voluntary move is not urgent, and its gate has judged a single target. Offers that the job must not use (in back-off,
+just lost, excluded) are not among them, because its plan rejects them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from orchestrator.policy.demand import Demand
 from orchestrator.policy.sharing import claimed
 
 CLOSE = 0.05
-"""How much more the other offer may cost: per hour, and until the job is finished. It is also how much later it may
-finish. An estimate of ours: a refusal costs seconds, and a job of minutes pays about as much for them."""
+"""How much more the other offer may cost, per hour and until the job is finished, and how much later it may finish; a
+share. This is our own estimate: a refusal costs seconds, and a job of minutes pays about as much for them."""
 MOST = 24
-"""Of the offers that are looked at. No cloud's launch may name as many."""
+"""The most offers that are examined. No cloud accepts so many in one launch."""
 
 
 def alike(market: Market, order: Sequence[int], chosen: int) -> list[int]:
-    """The rows of `order` that have all that the chosen one has, at most MOST: the same type in another zone of its
-    region, or another type with the same GPUs and no less of anything else, bought in the same way."""
+    """The rows of `order`, at most MOST, that have everything the chosen row has and the same capacity type.
+
+    They are the same machine type in another zone of the region, or in the region another type with the same GPUs and
+    at least as much of everything else.
+    """
     listing = market.listing
     site, shape = listing.sites[listing.site[chosen]], listing.shapes[listing.shape[chosen]]
     rows = np.asarray(order, dtype=np.int64)
@@ -48,7 +51,7 @@ def _distinct(codes: Ints) -> list[int]:
 
 
 def close(one: Alternative, chosen: Alternative) -> bool:
-    """Whether an offer is about as cheap and early as the chosen one, as far as that is known."""
+    """Whether an offer costs and takes about as much as the chosen one. Figures that are not known are not compared."""
     pairs = (
         (one.nano_usd_per_hour, chosen.nano_usd_per_hour),
         (one.cost_nano_usd, chosen.cost_nano_usd),
@@ -60,9 +63,9 @@ def close(one: Alternative, chosen: Alternative) -> bool:
 def within_quotas(
     placements: Iterable[Placement], demands: Mapping[str, Demand], under_way: Collection[str], market: Market
 ) -> Iterator[Placement]:
-    """The placements with those offers of `also` for which the quotas have room beside the machines of all others.
+    """The placements, with only those offers in `also` that fit into the quotas beside the machines of all other jobs.
 
-    The market counts the machines of the jobs in `under_way` already.
+    Jobs in `under_way` are left as they are, because the market already counts their machines.
     """
     placements = list(placements)
     if not market.rooms or not any(each.also for each in placements):
@@ -74,14 +77,15 @@ def within_quotas(
             free.subtract(claimed(placement, demands[placement.job_id], market))
     for placement in placements:
         if placement.job_id in under_way:
-            yield placement  # theirs were found room for before
+            yield placement  # quotas were checked when the move began
             continue
         also = tuple(_with_room(placement, demands[placement.job_id].nodes, market, free))
         yield placement if also == placement.also else replace(placement, also=also)
 
 
 def _with_room(placement: Placement, nodes: int, market: Market, free: Counter[QuotaName]) -> Iterator[str]:
-    """The offers for one placement. Takes the units that the largest of them needs from those that are `free`."""
+    """The offers in `also` of a placement that have room. Takes the units that the largest of them needs from
+    `free`."""
     here = None if placement.offer_id is None else market.row(placement.offer_id)
     most = Counter[QuotaName]() if here is None else units_taken(market.rooms, [(here, nodes)])
     for offer_id in placement.also:
@@ -94,8 +98,8 @@ def _with_room(placement: Placement, nodes: int, market: Market, free: Counter[Q
 
 
 def _no_less(other: Shape, chosen: Shape) -> bool:
-    """Whether a shape is the chosen one, or has the same GPUs and no less of anything else. Without GPUs, nothing says
-    how fast another type is."""
+    """Whether a shape is the chosen one, or has the same GPUs and at least as much of everything else. Shapes without
+    GPUs are not compared, because nothing says how fast another type is."""
     if other.instance_type == chosen.instance_type:
         return other.provider == chosen.provider
     same_gpus = chosen.gpu is not None and (other.gpu, other.gpu_count) == (chosen.gpu, chosen.gpu_count)
@@ -103,7 +107,7 @@ def _no_less(other: Shape, chosen: Shape) -> bool:
 
 
 def _elsewhere(market: Market, row: int, chosen: int) -> bool:
-    """Whether a row of the chosen type is in another zone; those of other types may be in any."""
+    """Whether a row is in another zone than the chosen one. Rows of other machine types may be in any zone."""
     listing = market.listing
     if listing.shape[row] != listing.shape[chosen]:
         return True

@@ -1,6 +1,6 @@
-"""Needed budgets: how much money `decide` asks for, for a job that has not begun.
+"""Needed budgets: how much money `decide` requires before it starts a job.
 
-Its estimates count starts, interruptions and what is not known of speeds, so this is more than the job should cost.
+Its estimates include starts, interruptions and the uncertainty of speeds, so this is more than the job should cost.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from orchestrator.policy.ranking.order import rank
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """nano-USD. With less than `least`, no offer can pay for the job (at the 5th percentile of its cost). `enough`
-    pays for one at the 95th percentile, and one that keeps the deadline as safely as without a budget."""
+    """nano-USD. With less than `least`, no offer can pay for the job (at the 5th percentile of its cost). `enough` pays
+    for an offer at the 95th percentile, and for one that keeps the deadline as safely as without a budget."""
 
     least: int
     enough: int
 
 
 NOTHING = Needed(0, 0)
-"""Of a job whose cost is not known yet, or that no offer fits now: it may begin with any budget."""
+"""For a job whose cost is not known yet, or that no offer fits now: it may begin with any budget."""
 
 
 def needed_budgets(
     demands: Sequence[Demand], market: Market, perf: PerfBook, *, limits: MoveLimits
 ) -> Mapping[str, Needed]:
-    """By job id. Budgets that the jobs have make no difference."""
+    """The needed budget of each job, by job id. The budgets that the jobs have are ignored."""
     filters: dict[int, Filter] = {}
     found = {}
     for demand in demands:
@@ -60,7 +60,7 @@ def _needed(free: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
         return Needed(least, amounts[0])
     if best.mode != "safe":
         return Needed(least, math.ceil(high[best.pool.at(int(best.order[0]))]))
-    # More money never makes an offer less safe, so the smallest of the amounts is found by halving.
+    # More money never makes an offer less safe, so bisection finds the smallest sufficient amount.
     first, last = 0, len(amounts) - 1
     while first < last:
         middle = (first + last) // 2

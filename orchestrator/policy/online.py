@@ -13,9 +13,9 @@ overhead_left_hours, preempted, spot_usd_per_hour, checkpoint_zone) and cloud (t
 market has a `speed` for each zone (hours of work per hour; not part of the protocol), its machines are of several
 kinds.
 
-This module only translates: observations for the planner (policy/slack), and what the planner ranks first into calls.
-A launch that finds no capacity is an observation, too. Pure: no clock, no I/O, no random source, nothing shared
-between objects.
+This module only translates: observations into the planner's terms (policy/slack), and what the planner ranks first
+into calls. A launch that finds no capacity is an observation, too. Pure: no clock, no I/O, no random source, nothing
+shared between objects.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class OnlinePolicy(Protocol):
 
 
 def make(name: str = NAME, *, budget_usd: float | None = None) -> OnlinePolicy:
-    """A fresh policy (see the module). A budget is never passed. Raises ValueError for an unknown name, or if there is
-    no budget for "budget"."""
+    """A new policy (see the module). A budget, if given, is never exceeded. Raises ValueError for an unknown name, for
+    a budget that is not a valid number, and for "budget" without a budget."""
     if name not in KNOWN:
         raise ValueError(f"unknown policy {name!r}; known: {', '.join(KNOWN)}")
     if budget_usd is None:
@@ -59,7 +59,8 @@ def make(name: str = NAME, *, budget_usd: float | None = None) -> OnlinePolicy:
 
 
 class _Deadline:
-    """Carries out what the planner ranks first. A launch without capacity is an input to the next ranking."""
+    """Carries out what the planner ranks first. A launch that finds no capacity is an observation for the next
+    ranking."""
 
     name = NAME
 
@@ -86,7 +87,7 @@ class _Deadline:
         return self._planner.best(now)
 
     def _settled(self, best: Act | Move) -> None:
-        """After the last action of a tick."""
+        """Called after the last action of a tick."""
 
     def step(self, seen: Any, cloud: Any) -> None:
         """See OnlinePolicy.step."""
@@ -110,7 +111,7 @@ class _Deadline:
         self._kept = self._carried_out(now, cloud)
 
     def _carried_out(self, now: Situation, cloud: Any) -> int | None:
-        """The zone where a spot machine now runs, if one does."""
+        """Act until the tick is settled. Returns the zone where a spot machine now runs; None if none does."""
         while True:
             best = self._best(now)
             if best.action == "stay":
@@ -133,7 +134,7 @@ class _Deadline:
 
 
 class _Budget(_Deadline):
-    """The same with a budget: the planner keeps account of each bill."""
+    """As _Deadline, with a budget: the planner keeps track of each bill."""
 
     _planner: BudgetPlanner
 

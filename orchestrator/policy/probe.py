@@ -32,12 +32,13 @@ PROBE_MINUTES = 8.0
 MOST_PROBES = 3  # a probe may last this many times as long for a program too slow to be measured sooner
 LONGEST_PROBE_S = PROBE_MINUTES * 60 * MOST_PROBES
 _SLICES = 24
-_LOOKED_AT = 6  # the kinds whose probe alone is worth most are examined two probes ahead
+_LOOKED_AT = 6  # only so many kinds are examined two probes ahead: those whose probe alone is worth most
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A kind of hardware on which the job may run or be probed. nano-USD are floats because they are estimates."""
+    """A kind of hardware on which the job may run or be probed; see the module. nano-USD are floats because they are
+    estimates."""
 
     kind: InstanceKind
     nano_usd_per_hour: float
@@ -73,9 +74,12 @@ def advise(
     left_s: float = math.inf,
     allowed: bool = True,
 ) -> Advice:
-    """The probe to run now, or none and why. Kinds on which the steps would take longer than `left_s` are left out; for
-    a kind that is not measured, the 95th percentile of that time counts. Raises ValueError if options and posterior do
-    not match or steps < 0."""
+    """The probe to run now, or none and why.
+
+    Kinds on which the steps would take longer than `left_s` (seconds) are left out; for a kind that is not measured,
+    the 95th percentile of that time counts. Raises ValueError if options and posterior do not match, or if steps is
+    negative or not finite.
+    """
     if len(posterior) != len(options) or not options:
         raise ValueError(f"{len(options)} options for a posterior over {len(posterior)} kinds")
     if not (steps >= 0 and math.isfinite(steps)):
@@ -114,7 +118,8 @@ def advise(
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The `least` rate (steps per second) that is in time, and the option that is one whatever its rate."""
+    """`least` is the lowest rate (steps per second) that is in time. The option `commit` counts as in time whatever its
+    rate."""
 
     least: float
     commit: int
@@ -150,8 +155,8 @@ def _with_probe(
 
 
 def _after(posterior: Posterior, index: int) -> tuple[Floats, Floats, Floats]:
-    """`Posterior.condition` for every outcome of one kind at once: means and roots of scales by (outcome, kind), and
-    nodes."""
+    """`Posterior.condition` for every outcome of one kind at once: (means and roots of scales, both by outcome and
+    kind; the nodes of the new distribution)."""
     nodes = _nodes(posterior.dof)
     variance = float(posterior.scale[index, index])
     slope = posterior.scale[:, index] / variance
@@ -162,7 +167,7 @@ def _after(posterior: Posterior, index: int) -> tuple[Floats, Floats, Floats]:
 
 
 def _mean_factor(posterior: Posterior) -> Floats:
-    """E[1 / rate] over 1 / median rate, for each kind."""
+    """The mean of 1 / rate, as a multiple of 1 / (median rate), for each kind."""
     root = np.sqrt(np.maximum(np.diagonal(posterior.scale), 0.0))
     factor: Floats = np.exp(root[:, None] * _nodes(posterior.dof)).mean(axis=1)
     return factor

@@ -1,4 +1,4 @@
-"""Projects: which jobs come first, and to which part of shared machines each is entitled. Pure."""
+"""Projects: which jobs come first, and which part of the shared machines each job is entitled to. Pure."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from orchestrator.policy.demand import Demand
 from orchestrator.policy.groups.time_slices import Contender
 
 STARVED_S = 86_400.0
-"""Market seconds. A job that has run nowhere for longer counts as of the highest priority: so priorities delay a job by
-a day at most."""
+"""Market seconds. A job that has run nowhere for longer gets the highest priority, so that priorities delay a job by a
+day at most."""
 
 
 def priority_of(own: int, highest: int, idle_s: float) -> int:
-    """The priority that counts for a job that has run nowhere for `idle_s` (market seconds); `highest` is that of all
-    projects, `own` that of its own."""
+    """The effective priority of a job that has run nowhere for `idle_s` (market seconds). `own` is the priority of its
+    project, `highest` the highest of all projects."""
     return max(own, highest) if idle_s > STARVED_S else own
 
 
 def weighted(contenders: Sequence[Contender], demands: Sequence[Demand]) -> list[Contender]:
-    """The contenders with weights that add up, in each project, to the weight of the project: a job's own weight is its
-    part of that. Where no project has a weight, jobs keep their own."""
+    """The contenders with new weights: those of a project's jobs add up to the project's weight, in proportion to the
+    jobs' own weights. If no project has a weight, jobs keep their own."""
     about: Mapping[str, Demand] = {each.job.id: each for each in demands}
     whole: defaultdict[str, float] = defaultdict(float)
     for each in contenders:

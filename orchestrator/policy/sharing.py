@@ -1,15 +1,14 @@
-"""Sharing: jobs that are decided together never count on the same machines of a quota.
+"""Sharing: ensures that jobs which are decided together do not count on the same machines of a quota.
 
-Each job is first decided as if it were alone. That is right as long as every quota has room for all of them. Where one
-has not, the jobs that chose its machines are ordered by priority, and then by what each would lose by having to do
-without:
+Each job is first decided as if it were alone. That is right as long as every quota has room for all of them. If a quota
+does not, the jobs that chose its machines are ordered by priority, and then by what each would lose without its choice:
 
 1. those that would have to wait, then those that would be less likely to meet deadline or budget, then the others;
 2. then by how much worse the next best choice is for the job's objective, for each unit of the quota;
 3. then by deadline, by time of submission and by id.
 
-The first ones keep their choice, as many as there is room for; the others are decided again, one after the other, with
-what all the others leave. What a job has already asked for is counted by the market (market.quotas).
+In this order, as many as there is room for keep their choice. The others are decided again, one after the other, with
+what all other jobs leave. The market already counts the machines that a job has asked for (market.quotas).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def shared(
     market: Market,
     again: Again,
 ) -> Mapping[str, Placement]:
-    """The placements, by job, so that all of them together fit the quotas. `under_way` are the jobs whose moves have
+    """The placements, by job, adjusted so that together they fit the quotas. `under_way` are the jobs whose moves have
     begun: the market counts their machines already."""
     units = {room.name: room.units for of_row in market.rooms.values() for room in of_row}
     if not units:
@@ -47,7 +46,7 @@ def shared(
     settled = dict(placements)
     while (short := _short(claims, units)) is not None:
         among = sorted(job_id for job_id, claim in claims.items() if claim[short])
-        # What each of them could do instead: with this quota used up, and the other jobs' machines taken.
+        # What each of them could do instead, with this quota used up and the other jobs' machines taken.
         others = _sum(claim for job_id, claim in claims.items() if not claim[short])
         without = market.with_fields(rooms=rooms_without(market.rooms, others | Counter({short: units[short]})))
         instead = {job_id: again(demands[job_id], without) for job_id in among}
@@ -71,7 +70,7 @@ def shared(
 
 
 def claimed(placement: Placement, demand: Demand, market: Market) -> Counter[QuotaName]:
-    """The units of each quota that a placement takes."""
+    """The units of each quota that a placement takes; none unless it places or moves the job."""
     if placement.action not in ("place", "move") or placement.offer_id is None:
         return Counter()
     row = market.row(placement.offer_id)
@@ -86,7 +85,8 @@ def _short(claims: Mapping[str, Counter[QuotaName]], units: Mapping[QuotaName, i
 
 
 def _rank(demand: Demand, now: Placement, instead: Placement, units: int) -> tuple[int, int, float, float, int, str]:
-    """Less for a job of a higher priority, then for one that loses more without its choice."""
+    """The sort key of a job that competes for a quota; smaller comes first. A higher priority comes first, then a job
+    that loses more without its choice."""
     job = demand.job
     waits = instead.action in ("wait", "none")
     riskier = instead.chance is not None and (now.chance is None or instead.chance < now.chance)
@@ -96,8 +96,11 @@ def _rank(demand: Demand, now: Placement, instead: Placement, units: int) -> tup
 
 
 def _loss(demand: Demand, now: Placement, instead: Placement) -> float:
-    """By how much worse another placement is, in nano-USD: what it costs more, and how much later it ends at what the
-    job pays for its time, both weighted as in its objective. Of a job whose speed is unknown, what a day costs more."""
+    """How much worse another placement is, in nano-USD.
+
+    This is the additional cost, plus how much later the job ends at the hourly price that it pays, both weighted as in
+    its objective. If the job's cost is unknown, it is the additional price for a day.
+    """
     objective = demand.job.spec.objective
     if now.cost_nano_usd is None or instead.cost_nano_usd is None:
         return float((_price(instead) - _price(now)) * _DAY_H)

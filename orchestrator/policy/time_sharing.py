@@ -1,8 +1,8 @@
-"""Time sharing: which jobs have the machines that the user owns until the next round. Pure.
+"""Time sharing: which jobs have the user's own machines until the next round. Pure.
 
-Rented machines are as many as money buys; owned ones are not. Where more jobs want them than there are, they take turns
-(groups.time_slices), with a checkpoint in between. Jobs that run on rented machines take no part. A turn is never so
-short that more than about a tenth of it would go into saving, starting a machine and restoring.
+Money can rent more machines, but not more owned ones. If more jobs want owned machines than there are, the jobs take
+turns (groups.time_slices), with a checkpoint in between. Jobs that run on rented machines take no part. A turn is never
+so short that more than about a tenth of it would go into saving, starting a machine and restoring.
 """
 
 from __future__ import annotations
@@ -26,17 +26,21 @@ TAKEN = (
     NONE,
     *map(np.int8, (RejectionReason.MACHINES_IN_USE, RejectionReason.QUOTA_IN_USE, RejectionReason.NO_CAPACITY)),
 )
-"""What an offer that a job may use is rejected for at most while others use it."""
+"""The rejection reasons of an offer that a job could use if other jobs did not: none, or only that machines are
+taken."""
 GAPS = 9.0
-"""A job trains at least so many times as long as its change of machines takes before its turn is over."""
+"""A job trains at least this many times as long as its change of machines takes before its turn is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a job had. Seconds of market time: `age_s` for which it has wanted a machine, `waited_s` since it last
-    trained, and of the last rounds (groups.time_slices.WINDOW) how long it was there, `there_s`, and trained on each
-    offer, `had_s`. `on` is the offer of the machine that it has or is getting, `turn_s` for how long it has trained
-    there, and `start_s` how long that had taken to begin, from the request for the machine."""
+    """What a job has had so far, in seconds of market time.
+
+    `age_s` is for how long it has wanted a machine, and `waited_s` is the time since it last trained. Within the last
+    rounds (groups.time_slices.WINDOW), `there_s` is for how long it took part, and `had_s` for how long it trained on
+    each offer. `on` is the offer of the machine that it has or is getting, `turn_s` for how long it has trained there,
+    and `start_s` how long it took to begin there, from the request for the machine.
+    """
 
     age_s: float
     waited_s: float
@@ -49,9 +53,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The turns until the next round: `has_turn`, the jobs that run or may start; `not_now`, by job, the offers that it
-    must leave to others; `give_way`, the jobs that run on one of those; `share`, by job, of the time of a machine, as
-    planned and as far as whole machines allow. At most `machines` jobs, or machines, have turns at a time."""
+    """The turns until the next round.
+
+    - `has_turn`: the jobs that run or may start.
+    - `not_now`: by job, the offers that it must leave to others.
+    - `give_way`: the jobs that run on an offer which they must leave to others.
+    - `share`: by job, the planned share of the time of a machine, as far as whole machines allow.
+    - `machines`: the most jobs, or machines, that have turns at a time.
+    """
 
     has_turn: tuple[str, ...]
     not_now: Mapping[str, frozenset[str]]
@@ -62,9 +71,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`held`: the machines that these jobs have, and those that are being released: pairs of (offer id, how many). Of
-    all others, `most_machines` and `most_usd_per_h` are what the installation's limits leave. `least_s`: a turn that
-    has lasted so long may be over now."""
+    """The rules of time sharing.
+
+    `held` are the machines that these jobs have, and those that are being released, as pairs of (offer id, how many).
+    `most_machines` and `most_usd_per_h` are what the installation's limits leave besides all other machines. A turn may
+    end once it has lasted `least_s`.
+    """
 
     fairness: Fairness
     round_s: float
@@ -77,8 +89,10 @@ class Rules:
 def take_turns(
     demands: Sequence[Demand], history: Mapping[str, History], market: Market, perf: PerfBook, rules: Rules
 ) -> Given | None:
-    """The turns of the jobs that have an owned machine, or none and could use one; None where there is one for each,
-    and nobody has to move for that."""
+    """The turns of the jobs that have an owned machine, or that have none and could use one.
+
+    None if there is a machine for each of them and no job has to move for that.
+    """
     ways = _ways(market)
     if not ways:
         return None
@@ -89,7 +103,7 @@ def take_turns(
     for demand in sorted(demands, key=lambda each: each.job.id):
         past = history[demand.job.id]
         if past.on is not None and past.on not in way_of:
-            continue  # it has a machine that is rented
+            continue  # it runs on a rented machine
         filtering = filters.setdefault(demand.nodes, Filter(of_machines(market, demand.nodes), MoveLimits()))
         found = _contender(demand, past, filtering, ways, way_of, room, perf, rules)
         if found is not None:
@@ -115,7 +129,8 @@ def take_turns(
 
 
 def _ways(market: Market) -> list[list[int]]:
-    """The rows of owned machines: those that the same limits cover and that are of the same kind, together."""
+    """The rows of owned machines, grouped: the rows of a group (a way) are under the same limits and of the same
+    kind."""
     found: dict[object, list[int]] = defaultdict(list)
     for row in np.flatnonzero(market.owned).tolist():
         names = tuple(sorted(repr(each.name) for each in market.rooms[row]))
@@ -124,7 +139,8 @@ def _ways(market: Market) -> list[list[int]]:
 
 
 def _room(market: Market, ways: Sequence[Sequence[int]], rules: Rules) -> Room:
-    """How many machines these jobs can have: what others use is not counted, nor what refuses to start now."""
+    """How many machines these jobs can have on each way. Machines that other jobs use, or that refuse to start now, do
+    not count."""
     held = [(row, count) for offer, count in rules.held if (row := market.row(offer)) is not None]
     rooms = rooms_without(market.rooms, {name: -units for name, units in units_taken(market.rooms, held).items()})
     limits = {each.name: min(each.units, each.quota.limit) for rows in ways for each in rooms[rows[0]]}
@@ -139,14 +155,14 @@ def _room(market: Market, ways: Sequence[Sequence[int]], rules: Rules) -> Room:
 
 
 def _instead(room: Room) -> list[frozenset[int]]:
-    """By way, those that a job may use in its turn there: they count in no other limit."""
+    """For each way, the ways that a job may use in its turn there: those that count in no other limit."""
     covers = room.each > 0
     ways = range(covers.shape[1])
     return [frozenset(other for other in ways if (covers[:, other] <= covers[:, way]).all()) for way in ways]
 
 
 def _machines(room: Room) -> float:
-    """How many machines there are in all ways, at most."""
+    """The most machines that all ways have together."""
     of_all = (room.each > 0).all(axis=1)
     return float(np.floor(room.most[of_all] / room.each[of_all].min(axis=1)).min(initial=room.machines.sum()))
 
@@ -161,7 +177,7 @@ def _contender(
     perf: PerfBook,
     rules: Rules,
 ) -> Contender | None:
-    """None for a job that no owned machine can run."""
+    """The contender of a job; None if no owned machine can run it."""
     market, spec = filtering.market, demand.job.spec
     reasons = filtering(
         spec,
@@ -189,8 +205,11 @@ def _contender(
 def contender(
     demand: Demand, past: History, rate: Floats, way_of: Mapping[str, int], *, keeps: bool, urgent: bool = False
 ) -> Contender:
-    """A job with what it had; `rate` (ways,) in steps/s; `way_of`: the way of each offer, by id. It keeps its turn only
-    if it has one in one of these ways."""
+    """The contender of a job with this history.
+
+    `rate` (ways,) is in steps/s. `way_of` is the way of each offer, by id. The job can only keep its turn if it has one
+    on one of these ways.
+    """
     had_s = np.zeros(len(rate))
     for offer_id, seconds in past.had_s.items():
         if offer_id in way_of:
@@ -214,5 +233,5 @@ def contender(
 
 
 def least_turn_s(demand: Demand, past: History) -> float:
-    """How long the turn of a job must last (market seconds) for a change of machines to be worth it."""
+    """How long the turn of a job must last (market seconds) to be worth a change of machines."""
     return GAPS * (demand.gap_s + past.start_s)

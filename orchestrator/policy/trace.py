@@ -1,6 +1,7 @@
-"""Trace: how `decide` came to a decision: the rule by which it compared, what counted, and each option with its value.
+"""Trace: how `decide` came to a decision: the rule by which it compared, the facts that counted, and each option with
+its value.
 
-It asks the same functions as `decide`, and decides nothing.
+It calls the same functions as `decide`, but decides nothing itself.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ BY_GATE = "what a move costs, as a share of the most at which it pays: up to 1, 
 
 
 def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | None, *, limits: MoveLimits) -> Trace:
-    """How the job's present decision comes about; the first option is the decision. Values are multiples of the best
-    option's; for a job that runs, of what a move may cost."""
+    """How the present decision about a job comes about; the first option is the decision.
+
+    The value of an option is a multiple of the best option's. For a running job, it is what a move costs as a multiple
+    of the most at which it pays.
+    """
     market = of_machines(market, demand.nodes)
     filtered, forecast = considered(demand, Filter(market, limits), market, perf, running, None)
     ranking = rank(demand, forecast, filtered)
@@ -53,7 +57,7 @@ def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | Non
 
 
 def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[tuple[str, str]]:
-    """What counted, with units."""
+    """The facts that counted, with units."""
     market, found = filtered.market, []
     shut = filtered.awaited.tolist()
     found.append(("offers", f"{int(filtered.usable.sum())} can be used now, {len(shut)} lack capacity"))
@@ -121,7 +125,7 @@ def _of_running(
     ranking: Ranking,
     facts: tuple[tuple[str, str], ...],
 ) -> Trace:
-    """What `decide` wants of a job that runs comes first; then the others, as they are ranked."""
+    """The trace of a running job. The option that `decide` chose comes first, then the others as they are ranked."""
     decided = decide([demand], market, perf, {demand.job.id: running}, limits=limits).placements[0]
     first = None if decided.offer_id is None else market.row(decided.offer_id)
     current, order = forecast.pool.current, ranking.order.tolist()
@@ -159,7 +163,7 @@ def _ranked(
         rule = BY_TIME if ranking.mode == "late" else NEAR
         values = [
             1.0 if ranking.near_earliest(row) else ranking.seconds(row) / ranking.earliest_s for row in rows
-        ]  # those that are near the earliest count as equally early
+        ]  # finishes near the earliest count as equally early
     else:
         least = log_value(objective, *ranking.outlook.of(best))
         unknown = "" if forecast.known else " per step, because the job's length or speed is not known yet"

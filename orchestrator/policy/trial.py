@@ -1,4 +1,5 @@
-"""Trial: applies the probe rule (probe.py) to real offers: which one to probe for minutes before a long job commits.
+"""Trial: applies the probe rule (probe.py) to real offers, to find the one on which to probe a long job before it
+commits.
 
 The options are the best offer of each kind of hardware that may keep the job's limits. A probe costs the move there,
 the minutes on it and the move back. Time counts as money, at the rate at which the objective trades the two where the
@@ -32,16 +33,17 @@ MOST = 12  # at most this many kinds are compared
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """`row` is the offer to probe now. None: `probe` has no offer, with the reason, or one to probe later."""
+    """The result of the probe rule. `row` is the offer to probe now. If it is None, `probe` names no offer and says
+    why, or names the offer to probe later."""
 
     row: int | None
     probe: Probe
 
 
 def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ranking: Ranking) -> Trial | None:
-    """The result of the probe rule. None if it does not apply: one kind of hardware, kinds whose speeds are declared
-    (simulated ones), an unknown number of steps, limits in danger, an objective that ignores money, or a job that is
-    not measured yet where it is.
+    """The result of the probe rule. None if the rule does not apply: there is only one kind of hardware, the speeds of
+    all kinds are declared (simulated ones), the number of steps is unknown, limits are in danger, the objective ignores
+    money, or the job is not measured yet where it is.
 
     A job of unknown speed is measured at no extra cost wherever it starts. So it starts where it is expected to be
     best, and the rule says what to try next if the measurement is as expected.
@@ -116,12 +118,13 @@ def _best_of_kinds(pool: Pool, keys: Floats, able: Rows, best: int) -> list[int]
     np.minimum.at(least, kinds, keys)
     winners = np.flatnonzero((keys <= least[kinds]) & (kinds != best_kind))
     first = np.full(len(least), -1)
-    first[kinds[winners[::-1]]] = winners[::-1]  # of equals, the first
+    first[kinds[winners[::-1]]] = winners[::-1]  # of equal rows, the first
     return [int(pool.rows[best]), *pool.rows[able[first[first >= 0]]].tolist()]
 
 
 def _promising(demand: Demand, forecast: Forecast, rows: list[int]) -> list[int]:
-    """The first row and those that at their best could beat it at its worst; at most MOST, the best ones."""
+    """The first row, and those whose best case is better than its worst case; at most MOST rows in all, the best
+    ones."""
     objective, at = demand.job.spec.objective, [forecast.pool.at(row) for row in rows]
     at_best, at_worst = (
         objective_keys(objective, case.cost, case.seconds)[0][at].tolist() for case in (forecast.low, forecast.high)

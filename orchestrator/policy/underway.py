@@ -1,11 +1,12 @@
 """Underway: decides whether a move that has begun still pays, now that prices, progress and costs have changed.
 
-Asked before each step that costs money or cannot be undone. What the move has cost so far is spent either way (Forecast
-counts only the rest), so it continues while the rest gains anything, or while it keeps a limit that staying would miss.
-Starting a move requires more (gate.py); the difference keeps jobs from moving back and forth. A job that cannot stay
-where it is, or runs nowhere, continues unless that misses a limit which another offer keeps, or another offer is better
-by as much as a voluntary move must gain; an unmeasured job also changes to an offer that is cheaper to try by that
-much.
+This is asked before each step that costs money or cannot be undone. What the move has cost so far is spent either way
+(Forecast counts only the rest), so the move continues if the rest of it gains anything, or if it keeps a limit that
+staying would miss. Starting a move requires more (gate.py); the difference keeps jobs from moving back and forth.
+
+A job that cannot stay where it is, or runs nowhere, continues its move with two exceptions: the target misses a limit
+that another offer keeps, or another offer is better by as much as a voluntary move must gain. An unmeasured job also
+changes to an offer that costs less to try by that much.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import trial
 from orchestrator.policy.unmeasured import cost_until_measured
 
-NEAR = 2 * TIME_TOLERANCE  # how near the earliest finish a target stays near, so that a move is not begun and aborted
-EARLIER = 0.9  # by which factor another offer must be faster before a late job goes there instead
+NEAR = 2 * TIME_TOLERANCE  # within this share of the earliest finish, a target stays near; wider than for a new move
+EARLIER = 0.9  # a late job goes to another offer only if it takes less than this share of the time there
 
 
 def weighed_again(builder: PlacementBuilder, move: Underway, here: int | None, limits: MoveLimits) -> Placement:
@@ -50,7 +51,8 @@ def weighed_again(builder: PlacementBuilder, move: Underway, here: int | None, l
 
 
 def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, limits: MoveLimits) -> str:
-    """Why a job that cannot stay should go elsewhere than planned; empty if it should not."""
+    """Why a job that cannot stay should not go to the target, but to another offer; empty if it should go to the
+    target."""
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     if ranking.rejection_reasons[target] != NONE:
         return f"{move.to}: {explain.why_rejected(demand, market, forecast, ranking, target)}"
@@ -82,7 +84,7 @@ def _value(builder: PlacementBuilder, objective: Objective, row: int) -> float:
 
 
 def _why_abort(builder: PlacementBuilder, move: Underway, current: int, target: int, limits: MoveLimits) -> str:
-    """Why the rest of the move does not pay; empty if it does."""
+    """Why the rest of the move does not pay; empty if it pays."""
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     can_stay, can_go = ranking.rejection_reasons[current] == NONE, ranking.rejection_reasons[target] == NONE
     if not can_go and ranking.rejection_reasons[target] < RejectionReason.DEADLINE:

@@ -1,8 +1,8 @@
-"""Unmeasured: chooses where a job of unknown speed starts: an offer that may well be best and is cheap to try.
+"""Unmeasured: chooses where a job of unknown speed starts: on an offer that may well be best and costs little to try.
 
-Speed ratios between kinds of hardware are uncertain. Each kind whose best offer has a chance of at least one in four to
-beat the expected best is as good a guess; among those the job takes the one on which the first minutes, until it is
-measured, cost least. Where the ratios are exact, as in a simulated market, that is the expected best.
+Speed ratios between kinds of hardware are uncertain. A kind counts as a candidate if its best offer beats the expected
+best with a probability of at least one in four. Among the candidates, the job starts where the first minutes, until it
+is measured, cost least. If the ratios are exact, as in a simulated market, that is the expected best.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from orchestrator.policy.demand import TIME_TOLERANCE
 from orchestrator.policy.probe import PROBE_MINUTES
 from orchestrator.policy.ranking.cost import Forecast
 
-_ONE_IN_FOUR = 0.6745  # standard deviations
-_AT_MOST = math.log(4.0)  # kinds expected to be worse by more than this factor (log) are ignored
+_ONE_IN_FOUR = 0.6745  # standard deviations; a normal variable exceeds it with a probability of one in four
+_AT_MOST = math.log(4.0)  # log factor: kinds that are expected to be worse by more are ignored
 
 
 def starting_position(objective: Objective, forecast: Forecast, candidates: NDArray[np.int64]) -> int:
@@ -30,7 +30,7 @@ def starting_position(objective: Objective, forecast: Forecast, candidates: NDAr
     best = int(value.argmin())
     near = np.flatnonzero(value <= value[best] + _AT_MOST)
     order, tolerance = value, 0.0
-    if objective.cost_weight == 0:  # of offers of a kind that finish about equally early, the cheapest
+    if objective.cost_weight == 0:  # of the offers of a kind that finish about equally early, take the cheapest
         kinds = pool.kind[pool.cell[candidates[near]]]
         earliest = np.full(int(kinds.max()) + 1, np.inf)
         np.minimum.at(earliest, kinds, value[near])
@@ -56,7 +56,8 @@ def starting_position(objective: Objective, forecast: Forecast, candidates: NDAr
 
 
 def cost_until_measured(forecast: Forecast, at: int) -> float:
-    """nano-USD until a job is measured at a position of the pool: its start and PROBE_MINUTES, at least the minimum."""
+    """nano-USD until the job is measured at a position of the pool: for its start and PROBE_MINUTES, or the minimum
+    billed time if that is longer."""
     pool, cell = forecast.pool, int(forecast.pool.cell[at])
     billed_s = float(forecast.move_billed_s[cell]) + PROBE_MINUTES * 60
     billed_s = max(billed_s, float(forecast.transition_costs.minimum_s[pool.site[cell]]))
