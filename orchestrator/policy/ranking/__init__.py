@@ -1,1 +1,2 @@
-"""Ranking: what each offer would cost and take, which are eligible, and their order. Works on arrays."""
+"""Ranking: estimates the cost and time of a job on each offer, finds the offers that it may use, and orders them. Works
+on arrays."""

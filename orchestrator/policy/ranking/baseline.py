@@ -1,4 +1,4 @@
-"""Baseline: the offer that a user would take without Tradewind, with which the cost of a plan is compared."""
+"""Baseline: the offer that a user would take without Tradewind. The cost of a plan is compared with its cost."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from orchestrator.policy.ranking.limits import time_left_s
 
 
 def baseline(demand: Demand, forecast: Forecast, filtered: Filtered) -> int | None:
-    """The market row of the cheapest on-demand offer that meets the constraints; None without one.
+    """The market row of the cheapest on-demand offer that meets the constraints; None if there is none.
 
-    Allowed capacity types, back-off and budget do not count. The deadline counts if it can be met, and so does the age
-    of prices if any is fresh.
+    Allowed capacity types, back-offs and the budget are ignored. The deadline counts only if some offer meets it, and
+    the age of prices only if some price is fresh.
     """
     positions, left_s = filtered.instead_at, time_left_s(demand, forecast)
     if left_s is not None:

@@ -1,11 +1,11 @@
 """The cheapest way to meet a deadline: asks the planner (policy/slack) what a job should do now.
 
-A job that must only finish in time can wait for spot capacity, run on spot and lose it, or buy on-demand; what each is
-worth depends on the time to spare. The planner's value table answers that for a few offers: the spot offers that cost
-least per step, those without capacity included, and two on-demand offers, the cheapest that finishes in time and one
-that is fast enough to leave half of the time.
+A job that only has to finish in time can wait for spot capacity, run on spot and lose its machine, or buy on-demand.
+What each is worth depends on the time to spare. The planner's value table answers that for a few offers: the spot
+offers that cost least per step, including those without capacity, and two on-demand offers. These are the cheapest one
+that finishes in time, and the cheapest one that needs at most half of the time (or else the fastest).
 
-Every offer considered here keeps the deadline safely already (limits.py): the planner ranks, it does not vouch.
+Every open offer considered here already keeps the deadline safely (limits.py). The planner only ranks them.
 """
 
 from __future__ import annotations
@@ -35,25 +35,29 @@ from orchestrator.policy.slack.value import ValueTable
 from providers.money import NANO_USD
 
 MOST_OPEN, MOST_SHUT = 2, 2
-"""How many spot offers with and without capacity are considered."""
+"""How many spot offers are considered: with capacity, without capacity."""
 TICK_H = 0.25
 """How often a live job can act, in hours: a back-off takes as long."""
 KEPT_BACK = 0.02
-"""The share of the work's time that is kept back for what cannot be foreseen."""
+"""The share of the work's time that is kept back for the unforeseen."""
 PRICE_STEP, RATE_STEP, TIME_STEP = 1.05, 1.3, 2.0
 """Factors to which prices, rates and times are rounded before a table is solved, so that similar jobs share one."""
 SPOT_STEP = 1.01
-"""That of spot prices: over the rest of a long job, a difference that is only rounded would pay for egress."""
+"""The same factor for spot prices. It is finer, because over the rest of a long job, a difference that comes only from
+rounding would seem to pay for egress."""
 TABLE_STEPS = 32
-"""The steps of time in a table. With a thousand, its values differ by 1 % (root mean square over random problems of up
-to 600 h), because it knows what happens within long steps (policy/slack/long_steps)."""
+"""The number of time steps in a table. Compared with a thousand steps, the values differ by 1 % (root mean square over
+random problems of up to 600 h), because the table accounts for what happens within long steps
+(policy/slack/long_steps)."""
 TABLES = 32  # of up to 2.5 MB each
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Something to do now: "wait", "stay", or "spot" and "on_demand" for the offer of `row`; and the expected cost
-    (nano-USD) to finish if the best is done from then on."""
+    """Something to do now: "wait", "stay", or start on "spot" or "on_demand" with the offer of `row`.
+
+    `cost_nano_usd` is the expected cost to finish if the job does this now and the best from then on.
+    """
 
     action: Action
     row: int | None
@@ -63,10 +67,13 @@ class Choice:
 def choices(
     demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered, limits: MoveLimits
 ) -> list[Choice]:
-    """What the job can do now, best first; empty if the planner has no say: without a deadline, if time counts in the
-    objective, unless an on-demand offer keeps the deadline safely, and where no spot offer lacks capacity: then the
-    objective's order is enough. A job that runs does not stop in order to wait. One that buys on-demand stays there for
-    as long as the `limits` say."""
+    """What the job can do now, best first.
+
+    Empty if the planner does not apply, so that the order of the objective is enough: there is no deadline, time counts
+    in the objective, no on-demand offer keeps the deadline safely, or no spot offer lacks capacity.
+
+    A running job does not stop in order to wait. A job that buys on-demand stays there for as long as the `limits` say.
+    """
     left_s = time_left_s(demand, forecast)
     if left_s is None or ranking.mode != "safe" or demand.job.spec.objective.time_weight > 0:
         return []
@@ -95,7 +102,7 @@ def choices(
 
 
 def wait_of(found: Sequence[Choice], forecast: Forecast, filtered: Filtered) -> Wait | None:
-    """What the job waits for, if that is the best of its choices."""
+    """What the job waits for, if waiting is the best of its choices; None otherwise."""
     if not found or found[0].action != "wait":
         return None
     shut = _shut(forecast, filtered)
@@ -110,7 +117,7 @@ def wait_of(found: Sequence[Choice], forecast: Forecast, filtered: Filtered) -> 
 
 
 def _bought(forecast: Forecast, ranking: Ranking, filtered: Filtered, left_s: float) -> list[int]:
-    """The on-demand rows that are considered, the fastest first."""
+    """The on-demand rows to consider, fastest first; empty if none keeps the deadline safely."""
     pool, high_s = forecast.pool, forecast.high.seconds
     safe = np.flatnonzero(filtered.usable & ~pool.spot & (ranking.tiers == ranking.tiers.max()) & (high_s <= left_s))
     if not safe.size:
@@ -125,7 +132,7 @@ def _bought(forecast: Forecast, ranking: Ranking, filtered: Filtered, left_s: fl
 
 
 def _shut(forecast: Forecast, filtered: Filtered) -> list[int]:
-    """The spot rows without capacity that are considered, those that cost least per step first."""
+    """The spot rows without capacity to consider, those that cost least per step first."""
     rows = filtered.awaited.tolist()
     if not rows:
         return []
@@ -135,8 +142,11 @@ def _shut(forecast: Forecast, filtered: Filtered) -> list[int]:
 
 
 class _Case:
-    """A job and a few offers, in the planner's terms: pools are numbered as `rows`; then follows the place of the
-    checkpoint. Work is counted in hours on the fast on-demand offer at its 5th percentile of speed."""
+    """A job and a few offers, in the planner's terms.
+
+    Pools are numbered as `rows`. If the checkpoint is elsewhere, its place is one more pool at the end. Work is counted
+    in hours on the fast on-demand offer, at its 5th percentile of speed.
+    """
 
     def __init__(self, demand: Demand, forecast: Forecast, rows: Sequence[int], fast: int, current: int | None) -> None:
         self._demand, self._forecast, self._rows, self._current = demand, forecast, rows, current
@@ -147,7 +157,7 @@ class _Case:
         work_s = forecast.work_range_s[1][cells]
         self._work_h = float(work_s[rows.index(fast)]) / 3600
         pace = work_s[rows.index(fast)] / work_s
-        # A spot machine faster than that counts as equally fast, at the price of the same work.
+        # A machine faster than that counts as equally fast, at the price of the same amount of work.
         self._speed = tuple(min(round(float(each), 3), 1.0) or 0.001 for each in pace)
         price_usd = forecast.mid.price_s[at] * 3600 / NANO_USD / np.maximum(pace, 1.0)
         self._usd = tuple(price_usd.tolist())
@@ -155,14 +165,14 @@ class _Case:
         self._restart_h = float(pool.start_high_s[cells].max()) / 3600
         places = [market.place(row) for row in rows]
         lies_at = demand.checkpoint_at if current is None else places[rows.index(current)]
-        self._elsewhere = int(lies_at is not None and lies_at not in places)  # a place where nothing is considered
+        self._elsewhere = int(lies_at is not None and lies_at not in places)  # 1: no considered offer is there
         self._places = [*places, lies_at] if lies_at is not None and self._elsewhere else places
         self._at = None if lies_at is None else self._places.index(lies_at)
         outages_h = mean_outages_h(market, np.array(rows)).tolist()
         self.rates = [*map(self._rates, rows, outages_h), *[PoolRates(1.0, 1.0)] * self._elsewhere]
 
     def terms(self, dwell_h: float) -> Terms:
-        """The planner's terms, if a job stays for so long where it has come to."""
+        """The planner's terms, if a job stays for `dwell_h` hours where it has moved to."""
         count = len(self._rows)
         none = frozenset(range(count, count + self._elsewhere))
         spot = frozenset(number for number in range(count) if self._spot[number])
@@ -191,7 +201,7 @@ class _Case:
         )
 
     def _egress_usd(self) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-        """US$ for the checkpoint, by the place where it is and the place of the launch."""
+        """US$ for moving the checkpoint, by the place where it is (row) and the place of the launch (column)."""
         size, market, count = self._demand.checkpoint_bytes, self._market, len(self._places)
         if not size:
             return np.zeros((count, count))
@@ -213,7 +223,7 @@ class _Case:
 
 
 def similar(problem: Problem, spells: Spells) -> ValueTable:
-    """The table of a similar problem, with rounded figures: it depends on nothing else, such as who asked before."""
+    """The table of a similar problem, with rounded figures. It depends on nothing else, such as earlier calls."""
     work_h = _up(problem.hours_left - problem.slack_h, TIME_STEP)
     slack_h = _up(max(problem.slack_h, problem.restart_h), TIME_STEP)
     return solved(
@@ -238,7 +248,7 @@ def similar(problem: Problem, spells: Spells) -> ValueTable:
 
 @lru_cache(maxsize=TABLES)
 def solved(egress_usd: tuple[tuple[float, ...], ...], rates: tuple[PoolRates, ...], **rest: Any) -> ValueTable:
-    """The table of the problem with this egress and the `rest` of its fields."""
+    """The table of the problem with this egress; `rest` are its other fields."""
     problem = Problem(egress_usd=np.array(egress_usd), **rest)
     return ValueTable(problem, KnownSpells(rates, problem.tick_h), TABLE_STEPS)
 

@@ -1,10 +1,11 @@
-"""Chance: the probability that a job keeps its limits on each offer, where no offer keeps them for certain.
+"""Chance: the probability that a job keeps its limits on each offer. Used if no offer keeps them for certain.
 
-Time and money are log-normal. Under a deadline a spot machine must also not be lost more often than the slack allows,
-where each loss takes a restart and an outage; without slack, never. With a budget as well, on-demand may be bought
-after the first loss, if what spot has saved by then pays for it. If the job's speed is unknown, it can be measured on a
-spot machine first, and on-demand be bought as soon as the speed is known. Where that is nearly as safe as on-demand at
-once, the cheapest such machine is best.
+Time and money are modelled as log-normal. Under a deadline, a spot machine must also not be lost more often than the
+slack allows, where each loss takes a restart and an outage; without slack, it must not be lost at all. If there is a
+budget as well, the job may buy on-demand after the first loss, if what spot has saved by then pays for it.
+
+If the job's speed is unknown, it can be measured on a spot machine first, and on-demand be bought as soon as the speed
+is known. If that is nearly as safe as buying on-demand at once, the cheapest such spot machine is best.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from orchestrator.policy.ranking.pool import Floats
 Bools = NDArray[np.bool_]
 
 SURER = 0.05
-"""By how much another offer's probability must be higher before a job at risk goes there instead."""
+"""How much higher the probability on another offer must be before a job at risk goes there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chances:
-    """Over the rows of a pool: `probability` of keeping every limit (0 where it is not a candidate); the main key by
-    which to sort, `falling`, where on-demand and the cost decide between equals; and whether the probability is that of
-    measuring the job there before on-demand is bought, `measured_first`."""
+    """The chances over the rows of a pool.
+
+    `probability` is that of keeping every limit (0 for rows that are not candidates). `falling` is the main sort key,
+    smaller first; between equal rows, on-demand and then the cost decide. `measured_first` says whether the probability
+    is that of measuring the job on the row before on-demand is bought.
+    """
 
     probability: Floats
     falling: Floats
@@ -62,7 +66,7 @@ def chances(
 
 
 def few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Floats:
-    """The probability that a machine of each row is lost no more often than there is time for. 1 on demand."""
+    """The probability that the machine of each row is lost no more often than the time left allows; 1 for on-demand."""
     pool, mid, found = forecast.pool, forecast.mid, np.ones(len(rows))
     spot = np.flatnonzero(pool.spot[rows])
     if not spot.size:
@@ -78,8 +82,11 @@ def few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Fl
 def _bought_later(
     forecast: Forecast, rows: NDArray[np.int64], bought: NDArray[np.int64], left_s: float, left: float
 ) -> Floats:
-    """The probability of keeping both limits if a job on a spot machine of each row goes on demand when that is lost; 0
-    on demand. What spot saves until then must pay for it: the first loss must not come too soon, nor too late."""
+    """The probability of keeping both limits, if the job runs on the spot machine of each row and buys on-demand once
+    it is lost; 0 for on-demand rows.
+
+    What spot saves until then must pay for on-demand, so the first loss must come neither too soon nor too late.
+    """
     pool, mid, most, found = forecast.pool, forecast.mid, forecast.at_95, np.zeros(len(rows))
     spot = np.flatnonzero(pool.spot[rows])
     in_time = bought[most.seconds[bought] <= left_s]
@@ -88,7 +95,7 @@ def _bought_later(
     at, by = rows[spot], in_time[most.cost[in_time].argmin()]
     losses, setback_s = (forecast.over_rows(column)[at] for column in (mid.losses, forecast.setback_s))
     alone_s, cost = mid.seconds[at] - losses * setback_s, mid.cost[at]
-    # If the machine is lost after a share of the work, the rest is bought.
+    # If the machine is lost after a share of the work, the rest is bought on demand.
     timely = _shares_within(left_s, most.seconds[by] + setback_s, alone_s + setback_s)
     paid = _shares_within(left, most.cost[by], cost)
     begin, end = np.maximum(timely[0], paid[0]), np.minimum(timely[1], paid[1])
@@ -98,8 +105,11 @@ def _bought_later(
 
 
 def _shares_within(limit: float, at_0: Floats | float, at_1: Floats) -> tuple[Floats, Floats]:
-    """The shares of the work (0 to 1) from which and up to which a straight line between two values is at most `limit`;
-    the first is not below the second where it never is."""
+    """(begin, end): between these shares of the work (0 to 1), a straight line from `at_0` to `at_1` is at most
+    `limit`.
+
+    If it never is, begin is not below end.
+    """
     change = at_1 - at_0
     crossing = np.clip((limit - at_0) / np.where(np.abs(change) < 1.0, 1.0, change), 0, 1)
     begin = np.where(at_0 <= limit, 0.0, np.where(at_1 <= limit, crossing, 1.0))
@@ -108,9 +118,11 @@ def _shares_within(limit: float, at_0: Floats | float, at_1: Floats) -> tuple[Fl
 
 
 def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, paid: Floats) -> Floats:
-    """The probability of keeping the limits on demand after the job was measured on each spot row; 0 where it was
-    already, or could be for no more on demand. Until then the machine may be lost once. `paid` is the probability that
-    the budget pays for each row."""
+    """The probability of keeping the limits on demand after measuring the job on each spot row.
+
+    0 for rows where it is already measured, or where on-demand of the same kind costs no more. While the job is
+    measured, the machine may be lost once. `paid` is the probability that the budget pays for each row.
+    """
     pool, low, mid, high = forecast.pool, forecast.low, forecast.mid, forecast.at_95
     on_demand = ~pool.spot[rows]
     bought, paid = rows[on_demand], paid[on_demand]
@@ -125,10 +137,10 @@ def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, 
 
 
 def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
-    """P(X <= limit) of an X with this median and 5th to 95th percentile, log-normal on either side of the median.
+    """P(X <= limit) for an X with this median and 5th to 95th percentile, log-normal on either side of the median.
 
-    Only the side of the limit counts: machine start-up contributes most to the 5th percentile and must not make another
-    machine look more certain.
+    Only the side of the median where the limit lies counts: start-up time affects mostly the 5th percentile, and must
+    not make another machine look more certain.
     """
     if limit <= 0:
         return np.zeros(len(mid))
@@ -140,8 +152,8 @@ def _below(limit: float, low: Floats, mid: Floats, high: Floats) -> Floats:
 
 
 def _poisson(most: Floats, mean: Floats) -> Floats:
-    """P(N <= most) of Poisson variables, to 0.01 (Wilson and Hilferty 1931, for the chi-squared distribution with
-    2 (most + 1) degrees of freedom); exact where `most` is 0."""
+    """P(N <= most) for Poisson variables with this mean, to within 0.01; exact where `most` is 0. Uses Wilson and
+    Hilferty (1931) for the chi-squared distribution with 2 (most + 1) degrees of freedom."""
     ninth = 1 / (9 * (most + 1))
     close: Floats = 1 - normal_cdf((np.cbrt(mean / (most + 1)) - (1 - ninth)) / np.sqrt(ninth))
     return np.where(most < 1, np.exp(-mean), close)

@@ -41,11 +41,11 @@ _MAX_INTERVAL_S = 3_600.0
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """The job's course at one percentile. Seconds of market time, nano-USD as floats.
+    """The job's course at one percentile. Times are seconds of market time; amounts are nano-USD as floats.
 
-    Over the cells: `run_s` is the time to finish once it trains there, `cell_seconds` includes getting there from where
-    the job is, `billed_s` is the total time the machine is billed for. `run_charges` are storage and egress meanwhile;
-    `charges` includes those of getting there. Over the rows: `seconds`, `cost`.
+    Over the cells: `run_s` is the time to finish once the job trains there, `cell_seconds` also includes getting there
+    from where the job is, and `billed_s` is the total time the machine is billed for. `run_charges` are storage and
+    egress during `run_s`; `charges` also include those of getting there. Over the rows: `seconds`, `cost`.
     """
 
     pool: Pool
@@ -55,7 +55,7 @@ class Case:
     cell_seconds: Floats
     billed_s: Floats
     charges: Floats
-    deviations: float = 1.0  # by how many standard deviations an old price counts higher
+    deviations: float = 1.0  # an old price counts so many standard deviations higher
 
     @lazily
     def price_s(self) -> Floats:
@@ -77,7 +77,7 @@ class Case:
 
 
 class Figures(NamedTuple):
-    """What a forecast says of one row, at position `at` of the pool; see Case and Forecast."""
+    """The forecast of one row, at position `at` of the pool; see Case and Forecast."""
 
     at: int
     losses: float
@@ -92,11 +92,16 @@ class Figures(NamedTuple):
 class Forecast:
     """What to expect of one job over a pool. `mid`, `low` and `high` are computed when first used.
 
-    Over the cells (`over_rows` converts): `begin_s` is the time without training while it gets to an offer; that costs
-    `move_billed_s` at the target's price plus `move_fixed`. `setback_s` is the time that a loss takes. If `known` is
-    False, the amount of work is assumed, because the number of steps or any evidence of the job's speed is missing
-    (`speed_known` False): only ratios are meaningful, and no time or cost may be shown or checked against limits. For a
-    `move` that has begun, only its remaining steps count. `since_s` is for how long the job has trained where it is.
+    Over the cells (`over_rows` converts to rows): `begin_s` is the time without training while the job gets to an
+    offer. Getting there costs `move_billed_s` at the target's price, plus `move_fixed`. `setback_s` is the time that a
+    loss takes.
+
+    If `known` is False, the number of steps is missing, or any evidence of the job's speed (`speed_known` False). The
+    amount of work is then assumed: only ratios are meaningful, and no time or cost may be shown or checked against
+    limits.
+
+    For a `move` that has begun, only its remaining steps count. `since_s` is for how long the job has trained where it
+    is.
     """
 
     pool: Pool
@@ -125,15 +130,17 @@ class Forecast:
 
     @lazily
     def measurable(self) -> NDArray[np.bool_]:
-        """Over the rows: whether the job's speed there is unknown and would soon be measured. Where it has trained for
-        longer than a measurement takes, it will not be."""
+        """Over the rows: whether the job's speed there is unknown and would soon be measured.
+
+        If the job has trained where it is for longer than a measurement takes, it will not be measured there any more.
+        """
         if self.pool.current is None or self.since_s < LONGEST_PROBE_S:
             return self.unmeasured
         return np.asarray(self.unmeasured & (self.pool.rows != self.pool.current))
 
     @lazily
     def unmeasured(self) -> NDArray[np.bool_]:
-        """Whether the job was not measured on each row's kind of hardware."""
+        """Over the rows: whether the job was not measured on the row's kind of hardware."""
         kinds, column = self.pool.market.listing.kinds, np.zeros(len(self.pool.market.listing.kinds), np.bool_)
         column[self.pool.kinds] = [not self.perf.measured(self.demand.job, kinds[code]) for code in self.pool.kinds]
         return column[self.pool.kind][self.pool.cell]
@@ -165,8 +172,8 @@ class Forecast:
         return []
 
     def mean_price_s(self, share: float) -> Floats:
-        """The expected mean price (nano-USD per second) while this share of the work is done, over the rows. Rows that
-        are compared over the same share use one column."""
+        """The expected mean price (nano-USD per second) while this share of the work is done, over the rows. Kept by
+        share, so that rows compared over the same share use one column."""
         if share not in self._mean_prices_s:
             self._mean_prices_s[share] = self.pool.mean_price_s(share * self.mid.run_s)
         return self._mean_prices_s[share]
@@ -176,7 +183,7 @@ class Forecast:
         return {}
 
     def figures(self, row: int) -> Figures:
-        """What is expected of one row of the pool."""
+        """The forecast of one row of the pool."""
         if row not in self._figures:
             at, mid = self.pool.at(row), self.mid
             columns = (mid.losses, mid.run_s, mid.run_charges, self.begin_s, self.move_billed_s, self.move_fixed)
@@ -190,7 +197,7 @@ class Forecast:
 
     @lazily
     def moves(self) -> dict[tuple[int, int], Any]:
-        """What was worked out of moves between two rows (gate.py)."""
+        """A cache for gate.py: what was computed for moves between two rows."""
         return {}
 
     def over_rows(self, column: Floats) -> Floats:
@@ -202,15 +209,17 @@ class Forecast:
         return self.estimates[int(self.pool.market.listing.kind[row])]
 
     def relative_speed(self, row: int) -> Estimate:
-        """The speed of a row's hardware relative to a fixed kind: all that is known of an unmeasured job."""
+        """The speed of a row's hardware relative to a fixed kind. It is all that is known of an unmeasured job's
+        speed."""
         return self.perf.relative(
             self.demand.job, self.pool.market.listing.kinds[int(self.pool.market.listing.kind[row])]
         )
 
     @property
     def overhead(self) -> float:
-        """The share of the training time that checkpoints are taken to need: all that they may, or more if a save takes
-        so long that an interval of an hour does not suffice. A job that allows none (no job file does) needs none."""
+        """The share of the training time that checkpoints are assumed to take: all that the job file allows, or more if
+        a save takes so long that an interval of an hour does not suffice. 0 for a job that allows none (no job file
+        does)."""
         allowed = self.demand.job.spec.checkpoint.max_overhead
         return max(allowed, self.demand.checkpoint_s / _MAX_INTERVAL_S) if allowed > 0 else 0.0
 
@@ -231,7 +240,7 @@ class Forecast:
 
     @lazily
     def move_billed_s(self) -> Floats:
-        """Market seconds that the new machine is billed before it trains, over the cells."""
+        """Market seconds for which the new machine is billed before it trains, over the cells."""
         return self._less(self.way_s + self.pool.startup_s, self._ready, self.begin_s)
 
     @lazily
@@ -246,7 +255,7 @@ class Forecast:
 
     @lazily
     def way_s(self) -> Floats:
-        """Market seconds for bringing the checkpoint to an offer, over the cells."""
+        """Market seconds without training for bringing the checkpoint to an offer, over the cells."""
         return self.pool.over_sites(self.transition_costs.begin_s)
 
     @property
@@ -261,7 +270,7 @@ class Forecast:
 
     @staticmethod
     def _less(column: Floats, cell: int | None, rest: Floats | None = None) -> Floats:
-        """`column` with `rest` (default 0) in a cell that is already paid for. Changes `column`."""
+        """`column` with `rest` (default 0) in a cell that is already paid for. Changes `column` in place."""
         if cell is not None:
             column[cell] = 0.0 if rest is None else rest[cell]
         return column
@@ -291,7 +300,8 @@ class Forecast:
 
     @property
     def work_range_s(self) -> tuple[Floats, Floats]:
-        """(5th, 95th percentile) of the work over the cells, with checkpoints taking no time or all they may."""
+        """(5th, 95th percentile) of the work in market seconds, over the cells. At the 5th, checkpoints take no time;
+        at the 95th, all that they may."""
         return self._work_s("high") / (1 + self.overhead), self._work_s("low")
 
     @lazily
@@ -313,17 +323,20 @@ class Forecast:
         return losses + Z95 * np.sqrt(losses)
 
     def afresh_s(self, case: Case, positions: Rows | slice = slice(None)) -> Floats:
-        """Market seconds for starting there from nowhere, or for continuing where the job is; over rows of the pool."""
+        """Market seconds to start on an offer from nowhere and finish there (where the job already runs: to continue),
+        over the given positions."""
         return (case.run_s + self.pool.startup_s)[self.pool.cell[positions]]
 
     def afresh(self, positions: Rows | slice = slice(None)) -> tuple[Floats, Floats]:
-        """(seconds, nano-USD) expected for that."""
+        """(seconds, nano-USD) expected for starting from nowhere and finishing, as in `afresh_s`."""
         seconds, charges = self.afresh_s(self.mid, positions), self.mid.run_charges + self._storage
         return seconds, seconds * self.mid.price_s[positions] + charges[self.pool.cell[positions]]
 
     def parts(self, row: int, later: int = 0) -> CostParts:
-        """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact, including `later`: what
-        going to other offers after losses is expected to add."""
+        """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact.
+
+        `later` is what going to other offers after losses is expected to add; it is part of the sum.
+        """
         at = self.pool.at(row)
         cell, price_s = int(self.pool.cell[at]), float(self.mid.price_s[at])
         losses, run_s, billed_s = (float(each[cell]) for each in (self.mid.losses, self.mid.run_s, self.mid.billed_s))
@@ -382,7 +395,7 @@ class Forecast:
 
 
 def interval_s(demand: Demand) -> float:
-    """Market seconds between two checkpoints so that saving takes the allowed share of time; at most an hour."""
+    """Market seconds between two checkpoints, such that saving takes the allowed share of the time; at most an hour."""
     return min(demand.checkpoint_s / max(demand.job.spec.checkpoint.max_overhead, 1e-3), _MAX_INTERVAL_S)
 
 
@@ -399,7 +412,7 @@ def forecast_of(demand: Demand, pool: Pool, perf: PerfBook, running: Running | N
 
 
 def _transition_costs(demand: Demand, pool: Pool, running: Running | None) -> TransitionCosts:
-    """The job's transition costs. Jobs that share a pool mostly share these, too."""
+    """The job's transition costs. Most jobs that share a pool share these, too."""
     pause_s, spec = interval_s(demand), demand.job.spec
     if running is not None:
         return transition_costs(demand, pool.market, running, pool.current, pause_s)

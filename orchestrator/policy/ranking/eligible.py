@@ -1,9 +1,8 @@
-"""Filter: finds the offers that a job may use. Each offer it may not use has ONE rejection reason, the first that
-applies.
+"""Filter: finds the offers that a job may use. Each other offer has ONE rejection reason, the first that applies.
 
-Most reasons depend only on the machine's shape or its site: they are computed once for each of those, and kept with the
-listing for equal requirements. Reasons that do not depend on the job (no price, a stale price, no capacity) are
-computed once per decision.
+Most reasons depend only on the machine's shape or its site. They are computed once per shape or site, and kept with the
+listing for jobs with equal requirements. Reasons that do not depend on the job (no price, a stale price, no capacity)
+are computed once per decision.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from providers.offer import CapacityType
 RejectionReasons = NDArray[np.int8]
 
 SMALL = 64  # a market with at most this many offers can be listed completely
-MOST_AWAITED = 16  # of the offers without capacity, those with the lowest prices
-_MOST_KNOWN = 64  # different requirements for which a listing keeps what they reject
+MOST_AWAITED = 16  # at most so many offers without capacity are considered, those with the lowest prices
+_MOST_KNOWN = 64  # a listing keeps the rejections of so many different requirements
 
 
 class RejectionReason(IntEnum):
@@ -62,7 +61,7 @@ NONE = np.int8(0)
 """The value of an offer without a rejection reason."""
 
 LAST_MISFIT = np.int8(RejectionReason.MEMORY)
-"""Up to this reason, an offer cannot run the job at all."""
+"""An offer with this reason or an earlier one cannot run the job at all."""
 
 OVER_QUOTA = (
     RejectionReason.QUOTA,
@@ -70,7 +69,7 @@ OVER_QUOTA = (
     RejectionReason.QUOTA_IN_USE,
     RejectionReason.MACHINES_IN_USE,
 )
-"""Reasons that a quota of the account, or the number of machines that the user owns, gives."""
+"""Reasons that come from a quota of the account, or from the number of machines that the user owns."""
 
 SHUT_FOR_A_WHILE = (
     RejectionReason.STALE_PRICE,
@@ -80,7 +79,7 @@ SHUT_FOR_A_WHILE = (
     RejectionReason.FAILED_LATELY,
     RejectionReason.RESERVED,
 )
-"""Reasons that pass without anyone's doing: the last known price of such an offer is what it is expected to cost."""
+"""Reasons that pass without anyone acting. Such an offer is expected to cost its last known price."""
 
 _OVERLOOKED = (
     RejectionReason.CAPACITY_TYPE,
@@ -105,9 +104,11 @@ _OVERLOOKED_WHERE_IT_IS = (
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """`rejection_reasons` of every row, and the `pool` of rows that count: those without a rejection reason (`usable`
-    in the pool), and the on-demand offers that a user would take without Tradewind (`instead_at` in it), for which
-    allowed capacity types, back-off and price age do not matter."""
+    """The result of a filter: the `rejection_reasons` of every row, and the `pool` of rows that count.
+
+    The pool has the rows without a rejection reason (`usable`), and the on-demand offers that a user would take without
+    Tradewind (`instead_at`). For the latter, allowed capacity types, back-off and price age do not matter.
+    """
 
     market: Market
     rejection_reasons: RejectionReasons
@@ -115,9 +116,9 @@ class Filtered:
     target: int | None = None
     setup_s: float = 0.0
     reported: dict[int, Alternative] = field(default_factory=dict)
-    """Alternatives already made for rows that no job with these requirements can use."""
+    """A cache of alternatives for rows that no job with these requirements can use."""
     misses: dict[int | None, list[int]] = field(default_factory=dict)
-    """The rows closest to a fit, by how many were requested (None: all)."""
+    """A cache of the rows closest to a fit, by how many were requested (None: all)."""
     counted: dict[RejectionReason, int] | None = None
     """`counts`, if known."""
 
@@ -136,12 +137,12 @@ class Filtered:
 
     @lazily
     def fitting(self) -> Rows | None:
-        """The rows that could run the job, whether it may use them or not; None in a market that is not small."""
+        """The rows that could run the job, whether or not it may use them; None in a market that is not small."""
         return np.flatnonzero(fits(self.rejection_reasons)) if len(self.market) <= SMALL else None
 
     @lazily
     def awaited(self) -> Rows:
-        """The spot rows that only lack capacity now: those with the lowest prices."""
+        """The spot rows that only lack capacity now; at most MOST_AWAITED, those with the lowest prices."""
         if not self.counts[RejectionReason.NO_CAPACITY]:
             return np.zeros(0, np.int64)
         market = self.market
@@ -162,13 +163,13 @@ class Filtered:
 
     @lazily
     def unbound(self) -> RejectionReasons:
-        """The tiers of a job without deadline and budget: all usable rows are safe."""
+        """The tiers of a job without deadline and budget: every usable row is safe."""
         return self.usable.astype(np.int8) * np.int8(2)
 
     @lazily
     def instead_at(self) -> Rows:
-        """The positions in the pool of the on-demand offers that a user would take without Tradewind: those with a
-        fresh price, if there are any."""
+        """The positions in the pool of the on-demand offers that a user would take without Tradewind. If any has a
+        fresh price, only those."""
         market, pool, reasons = self.market, self.pool, self.rejection_reasons[self.pool.of_all]
         overlooked = self.usable.copy()
         for rejection_reason in _OVERLOOKED:
@@ -180,7 +181,8 @@ class Filtered:
 
     @lazily
     def capacity_again_ms(self) -> int | None:
-        """When the first back-off ends of the offers that lack only capacity (market time, ms); None without any."""
+        """When the first back-off ends among the offers that lack only capacity (market time, ms); None if there are
+        none."""
         if not self.counts[RejectionReason.NO_CAPACITY]:
             return None
         shut = only(self.rejection_reasons, RejectionReason.NO_CAPACITY)
@@ -196,7 +198,7 @@ class Filtered:
 
 
 class Filter:
-    """Filters one market for one or many jobs; equal requirements are filtered once."""
+    """Filters one market for any number of jobs. Equal requirements are filtered once."""
 
     def __init__(self, market: Market, limits: MoveLimits) -> None:
         self.market = self._market = market
@@ -222,17 +224,20 @@ class Filter:
         setup_s: float = 0.0,
         rent: RentLimits = NO_RENT_LIMITS,
     ) -> Filtered:
-        """The rejection reason of each offer, NONE where there is none.
+        """The rejection reason of each offer; NONE if there is none.
 
-        The offer that the job runs on (`current`) and the one that it is moving to (`target`) are not rejected for a
-        stale or doubted price, missing capacity, a quota or `rent`: the job has the first at its price, and renting
-        shows what the other has. `shortfalls` are the bytes of GPU memory that each kind of the listing is known to
-        lack; empty if unknown. `home` is the provider where the job has been already; `excluded` are ids of offers that
-        failed it lately, and `reserved` those that other jobs have now. The job may stay on a reserved offer where it
-        runs. `rent` is what it may rent at most.
+        - `current`, `target`: the rows where the job runs and to which it is moving. They are not rejected for a stale
+          or doubted price, missing capacity, a quota, `rent`, `reserved` or `excluded`: the job has the first at its
+          price, and renting shows what the second has.
+        - `shortfalls`: the bytes of GPU memory that each kind of the listing is known to lack; empty if unknown.
+        - `home`: the provider where the job has been already.
+        - `excluded`: ids of offers that failed the job lately.
+        - `reserved`: ids of offers that other jobs have now.
+        - `setup_s`: see Demand. It rejects nothing and is passed on to the pool.
+        - `rent`: the most that the job may rent.
 
         Simulated and real prices are never compared: a job stays in the market of its `home`, and a new job uses
-        simulated offers only if no real one fits. `setup_s` (see Demand) rejects nothing; it is passed on to the pool.
+        simulated offers only if no real one fits.
         """
         listing = self._market.listing
         simulated = None if home is None or not listing.mixed else home in listing.simulated_providers
@@ -288,7 +293,7 @@ class Filter:
         return found
 
     def _now_for(self, machines: int) -> RejectionReasons:
-        """The reasons that do not depend on the job, but for how many machines it needs."""
+        """The reasons that depend on nothing about the job but how many machines it needs."""
         if not self._market.rooms:
             return self._now
         (left, most), owned = self._market.room, self._market.owned
@@ -323,13 +328,13 @@ def _fixed_rejections(
 
 
 def only(rejection_reasons: RejectionReasons, rejection_reason: RejectionReason) -> NDArray[np.bool_]:
-    """Where a column has this reason. (Comparing with the enum would widen the column to 64 bits.)"""
+    """Where a column has this reason. (Comparing with the enum itself would widen the column to 64 bits.)"""
     there: NDArray[np.bool_] = rejection_reasons == np.int8(rejection_reason)
     return there
 
 
 def fits(rejection_reasons: RejectionReasons) -> NDArray[np.bool_]:
-    """Where an offer can run the job, whether it may or not. Elsewhere, a cost means nothing."""
+    """Where an offer can run the job, whether or not the job may use it. Elsewhere, a cost has no meaning."""
     found: NDArray[np.bool_] = (rejection_reasons == NONE) | (rejection_reasons > LAST_MISFIT)
     return found
 

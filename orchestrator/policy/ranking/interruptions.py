@@ -1,12 +1,13 @@
-"""Interruptions: what losing machines adds to a job's time and cost beyond restarts and repeated work.
+"""Interruptions: what losing machines adds to a job's time and cost, besides restarts and repeated work.
 
-After a loss, the job either waits until its offer has capacity again or goes on at the best of a few other offers,
-whichever is better by the rule of `patience` for the work that is then left. Waiting takes time and no money. Going
-elsewhere takes no time, but costs the transfer of the checkpoint and what the rest of the work costs more there. The
-job goes only where what is left of its budget pays for the rest.
+After a loss, the job either waits until its offer has capacity again, or goes on at the best of a few other offers. It
+does what is better for the work then left, by the rule of `patience`. Waiting takes time and no money. Going elsewhere
+takes no time, but costs the transfer of the checkpoint and what the rest of the work costs more there. The job goes
+only where what is left of its budget pays for the rest.
 
 The number of losses is Poisson with an uncertain rate, and the length of an outage is exponential with an uncertain
-mean. All pools where a job is lost have rates of their own, so the more of them it visits, the more these even out.
+mean. Each pool where the job loses machines has rates of its own, so the more pools it visits, the more their
+deviations cancel out.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from orchestrator.policy.ranking.routes import Routes
 from providers.billing.charges import GB
 
 OTHERS = 4
-"""How many other offers a job may go to after a loss: those that cost least."""
+"""To how many other offers a job may go after a loss: those that cost least."""
 _SIDES = np.array((-1.0, 1.0))[:, None]
 _TAILS = Z95 * _SIDES
 _FAR = 1e3  # more than any logarithm of a cost
 LEFT = (1 / 6, 1 / 2, 5 / 6)
-"""The shares of the work that may be left at a loss; losses are equally likely at each."""
+"""The shares of the work that may be left at a loss. Losses are assumed equally likely at each."""
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Mean and variance, over rows, of something that is not negative. `nothing`: whether it is 0 with a probability of
-    at least 5 %."""
+    """Mean and variance of a non-negative quantity, over rows. `nothing` says whether it is 0 with a probability of at
+    least 5 %."""
 
     mean: Floats
     variance: Floats
@@ -50,7 +51,7 @@ class Moments:
 
     @lazily
     def deviations(self) -> Floats:
-        """How far the 5th and the 95th percentile (first axis) are from the mean."""
+        """How far the 5th and the 95th percentile (first axis) are from the mean; both at least 0."""
         found: Floats = np.maximum((quantile(self, _TAILS) - self.mean) * _SIDES, 0)
         if self.nothing is not None:
             found[0] = np.where(self.nothing, self.mean, found[0])
@@ -58,7 +59,8 @@ class Moments:
 
 
 class Interruptions:
-    """The losses of a forecast, over its rows. `others` are the positions of offers where the job may go instead."""
+    """The losses of a forecast, over its rows. `others` are the positions of the offers to which the job may go after a
+    loss."""
 
     def __init__(self, forecast: Forecast, others: Rows, limits: Limits) -> None:
         pool, mid = forecast.pool, forecast.mid
@@ -72,7 +74,7 @@ class Interruptions:
         gap_s, extra, extra_square = self.outage_s * waiting, _mean(patiently), _mean(patiently**2)
         self._spare_s = limits.end_s - mid.seconds
         if limits.left_s is not None:
-            # Where there is not enough time for all waiting, the job waits after so many of the losses only.
+            # If there is not enough time for all waiting, the job waits only after this share of the losses.
             kept = np.clip(self._spare_s / np.maximum(self._losses * gap_s, 1.0), 0, 1)
             gap_s, waiting = kept * gap_s, kept * waiting
             extra = kept * extra + (1 - kept) * _mean(at_once)
@@ -96,7 +98,7 @@ class Interruptions:
 
     @property
     def elsewhere(self) -> Floats:
-        """Expected nano-USD for going to other offers."""
+        """Expected nano-USD that going to other offers adds."""
         elsewhere: Floats = self._losses * self._extra
         return elsewhere
 
@@ -115,25 +117,27 @@ class Interruptions:
 
     @lazily
     def cost(self) -> Moments:
-        """nano-USD for all of that, and for going elsewhere."""
+        """nano-USD of restarts, repeated work and going to other offers."""
         fixed = self._price_s * self._setback_s + self._per_loss
         square = fixed**2 + 2 * fixed * self._extra + self._extra_square
         return self._sum(fixed + self._extra, square)
 
     def _sum(self, each: Floats, square: Floats) -> Moments:
-        """The sum over all losses of something with this mean and mean square."""
+        """The sum over all losses of a quantity whose mean and mean square per loss are `each` and `square`."""
         mean = self._losses * each
         return Moments(mean, self._losses * square + self._rate_spread * mean**2, self._perhaps_none)
 
     @lazily
     def _perhaps_none(self) -> Bools:
-        """Whether no machine is lost with a probability of at least 5 %: the number of losses is negative binomial."""
+        """Whether the probability that no machine is lost is at least 5 %. The number of losses is negative
+        binomial."""
         none = np.log1p(self._losses * self._rate_spread) / np.maximum(self._rate_spread, 1e-9)
         return np.asarray(none <= -math.log(0.05))
 
 
 def quantile(moments: Moments, z: float | Floats) -> Floats:
-    """The quantile (of the standard normal: `z`) of a gamma distribution (Wilson and Hilferty 1931); at least 0."""
+    """A quantile of the gamma distribution with these moments (Wilson and Hilferty 1931); at least 0. `z` is the same
+    quantile of the standard normal."""
     mean = np.maximum(moments.mean, 1e-9)
     ninth = moments.variance / mean**2 / 9
     root = np.maximum(1 - ninth + z * np.sqrt(ninth), 0.0)
@@ -141,8 +145,8 @@ def quantile(moments: Moments, z: float | Floats) -> Floats:
 
 
 def _outages(market: Market, rows: Rows) -> tuple[Floats, Floats]:
-    """(market seconds that an outage which begins now is expected to last, in how many outages that was learned), over
-    `rows`."""
+    """Over `rows`: (the expected length in market seconds of an outage that begins now, the number of outages behind
+    that estimate)."""
     begins, back = np.zeros(len(rows), np.int64), np.full(len(rows), BACKOFF_MS)
     wait_s = expected_wait_s(mean_outages_h(market, rows), at_ms=0, last_sign_ms=begins, until_ms=back)
     known: Floats = WEIGHT + market.returns[rows].astype(np.float64)
@@ -150,12 +154,12 @@ def _outages(market: Market, rows: Rows) -> tuple[Floats, Floats]:
 
 
 def before_a_loss(losses: float) -> float:
-    """The expected share of the work that is done before the first of so many expected losses."""
+    """The expected share of the work that is done before the first loss, if `losses` are expected during all of it."""
     return -math.expm1(-losses) / losses if losses > 1e-9 else 1.0
 
 
 def fallbacks(forecast: Forecast, open_at: Rows, limits: Limits) -> Rows:
-    """Of the positions `open_at`, the few where a job is best off after a loss."""
+    """The few positions of `open_at` where a job is best off after a loss."""
     pool, run_s = forecast.pool, forecast.mid.run_s
     cell = pool.cell[open_at]
     value = _value(_rule(forecast, limits), _run_cost(forecast)[open_at], np.maximum(run_s, 1e-3)[cell], axis=0)
@@ -166,22 +170,23 @@ def fallbacks(forecast: Forecast, open_at: Rows, limits: Limits) -> Rows:
 
 
 def _rule(forecast: Forecast, limits: Limits) -> Objective:
-    """The objective by which the job goes on after a loss. Under a deadline, time counts only as far as it is
-    scarce."""
+    """The objective by which the job decides how to go on after a loss. Under a deadline, time counts only as far as it
+    is scarce."""
     objective = forecast.demand.job.spec.objective
     return objective if limits.left_s is not None and objective.time_weight == 0 else patient(objective)
 
 
 def _run_cost(forecast: Forecast) -> Floats:
-    """nano-USD for all of the work once the job trains there, over the rows. By then, prices are known."""
+    """nano-USD for all of the work once the job trains on each row. By then, prices are known, so old prices are not
+    counted higher."""
     pool, mid = forecast.pool, forecast.mid
     price_s = mid.price_s if pool.drift is None else mid.price_s * np.exp(-pool.drift)
     return np.maximum(price_s * pool.over_rows(mid.run_s) + pool.over_rows(mid.run_charges), 1.0)
 
 
 def _value(by: Objective, cost: Floats, seconds: Floats, *, axis: int) -> Floats:
-    """What is compared of offers along an axis; smaller is better. `fastest` compares the costs of those that finish
-    within its tolerance of the earliest."""
+    """The value by which offers are compared along an axis; smaller is better. `fastest` compares costs among the
+    offers that finish within its tolerance of the earliest."""
     if by.cost_weight == 0:
         near = seconds <= (1 + TIME_TOLERANCE) * seconds.min(axis=axis, keepdims=True, initial=np.inf)
         found: Floats = np.where(near, np.log(cost) - _FAR, np.log(seconds))
@@ -197,7 +202,8 @@ def _mean(column: Floats | Bools) -> Floats:
 
 
 def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Limits) -> tuple[Bools, Floats]:
-    """Over LEFT and the rows, after a loss: (whether the job waits, nano-USD for going elsewhere at once)."""
+    """After a loss: (whether the job waits, nano-USD that going elsewhere at once adds). Both of shape (len(LEFT),
+    rows)."""
     pool, mid, objective = forecast.pool, forecast.mid, forecast.demand.job.spec.objective
     cell, by = pool.cell, _rule(forecast, limits)
     cost, seconds = _run_cost(forecast), np.maximum(mid.run_s, 1e-3)[cell]
@@ -233,7 +239,7 @@ def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Li
         patiently = limits.left_s is not None and objective.time_weight == 0
         most_s = MOST_WAIT * forecast.whole * seconds[others[best]]
         waits = alone | (staying < least) & (patiently | (outage_s <= most_s))
-    # It stays there, and pays more, until the next loss.
+    # It stays there and pays the higher price until the next loss.
     share_there = np.minimum(left, 1 / np.maximum(mid.losses[cell], 1.0)) / left
     at_once = egress_there + np.maximum(there - egress_there - left * cost, 0.0) * share_there
     return waits, np.where(alone, 0.0, at_once) if alone.any() else at_once

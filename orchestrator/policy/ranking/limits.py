@@ -1,8 +1,9 @@
 """Limits: whether an offer keeps a job's deadline and budget, and what that leaves to the job.
 
-An offer keeps a limit *safely* if it does so at the 95th percentile, *possibly* if at the 5th. A spot machine is safe
-for a deadline only while there is time to lose it and still finish on demand ("safety net" of Can't Be Late, NSDI '24).
-Where no on-demand offer is in time, it must be safe by itself: the time must be enough for its losses and outages.
+An offer keeps a limit *safely* if it does so at the 95th percentile, *possibly* if it does at the 5th. A spot machine
+is safe for a deadline only while there is time to lose it and still finish on demand ("safety net" of Can't Be Late,
+NSDI '24). If no on-demand offer is in time, the spot machine must be safe by itself: there must be enough time for its
+losses and outages.
 
 Columns are over the pool of the forecast.
 """
@@ -34,12 +35,12 @@ KEPT_BACK = 0.02  # the share of the work's time that is kept back before a dead
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What keeps a job from waiting, or its time or cost from growing.
+    """What keeps a job from waiting, or its time or cost from growing. None: there is no such limit.
 
-    A deadline in `left_s` market seconds is kept, less `margin_s`, on demand if necessary: from now on, that takes
-    `bought_s` and costs `bought_cost` (nano-USD). A job with a budget spends no more than `left_cost`. None: without
-    such a limit. `short_of_money`: on demand it would be in time, but `left_cost` may not pay for that. `waits`:
-    whether it may wait for capacity at all.
+    The job keeps its deadline, which is in `left_s` market seconds, with `margin_s` to spare, by buying on-demand if
+    necessary. From now on, that would take `bought_s` and cost `bought_cost` (nano-USD). A job with a budget spends no
+    more than `left_cost`. `short_of_money`: on-demand would be in time, but `left_cost` may not pay for it. `waits`:
+    whether the job may wait for capacity at all.
     """
 
     left_s: float | None = None
@@ -52,7 +53,7 @@ class Limits:
 
     @property
     def end_s(self) -> float:
-        """When the job has to be done, in market seconds from now."""
+        """When the job has to be done, in market seconds from now; infinite without a deadline."""
         return math.inf if self.left_s is None else max(self.left_s - self.margin_s, self.bought_s)
 
 
@@ -77,7 +78,7 @@ def kept_limits(demand: Demand, forecast: Forecast, usable: Bools, tiers: Tiers)
 
 
 def time_left_s(demand: Demand, forecast: Forecast) -> float | None:
-    """Market seconds until the deadline; None without one or if the job's duration is not known."""
+    """Market seconds until the deadline; None without a deadline, or if the job's duration is not known."""
     deadline_ms = demand.job.deadline_at_ms
     if deadline_ms is None or not forecast.known:
         return None
@@ -91,8 +92,8 @@ def budget_left(demand: Demand) -> int | None:
 
 
 def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
-    """Pessimistic market seconds to get the checkpoint to the fastest usable on-demand offer, restart and finish there;
-    None without one."""
+    """Market seconds (pessimistic) to bring the checkpoint to the fastest usable on-demand offer, restart and finish
+    there; None if there is none."""
     pool = forecast.pool
     restart_s = forecast.high.run_s + pool.start_high_s + forecast.way_s
     rescuers = restart_s[pool.cell[usable & ~pool.spot]]
@@ -100,8 +101,12 @@ def rescue_s(forecast: Forecast, usable: Bools) -> float | None:
 
 
 def rescue_there_s(forecast: Forecast, usable: Bools) -> Floats | None:
-    """The same over the cells, if the job goes there first: its checkpoint then lies in that region. A budget must pay
-    for its way back, too. None without a usable on-demand offer; infinite where none is in reach."""
+    """As `rescue_s`, but over the cells: if the job goes to the cell first, so that its checkpoint is then in that
+    region.
+
+    A budget must also pay for the checkpoint's way back. None without a usable on-demand offer; infinite where none can
+    be reached.
+    """
     pool = forecast.pool
     bought = np.flatnonzero(usable & ~pool.spot)
     if not bought.size:
@@ -118,8 +123,8 @@ def rescue_there_s(forecast: Forecast, usable: Bools) -> Floats | None:
 
 
 def _pays_for_the_way_back(forecast: Forecast, bought: NDArray[np.int64]) -> Bools:
-    """Whether the budget pays for each of some positions of the pool and for the checkpoint's way there, from the place
-    of all from where that costs most."""
+    """Whether the budget pays for each of the positions `bought` and for bringing the checkpoint there, from the place
+    from which that costs most."""
     left, size, market = budget_left(forecast.demand), forecast.demand.checkpoint_bytes, forecast.pool.market
     if left is None or not size:
         return np.ones(len(bought), np.bool_)
@@ -131,8 +136,8 @@ def _pays_for_the_way_back(forecast: Forecast, bought: NDArray[np.int64]) -> Boo
 
 
 def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
-    """Whether the rest of the budget pays for no offer (at the 5th percentile of its cost), be it open now or shut for
-    a while, so that waiting cannot help."""
+    """Whether the rest of the budget pays for no offer at all (at the 5th percentile of its cost), so that waiting
+    cannot help. Offers that are shut for a while count as well."""
     if budget_left(demand) is None or not filtered.usable_at.size:
         return False
     reasons, market = filtered.rejection_reasons, filtered.market
@@ -142,8 +147,8 @@ def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
 
 
 def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> float | None:
-    """For how many more market seconds a job may run nowhere, and still keep its deadline on demand with a margin; None
-    without a deadline. Negative if it may not wait at all."""
+    """For how many more market seconds a job may run nowhere and still keep its deadline on demand with a margin. None
+    without a deadline; negative if it may not wait at all."""
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return None
@@ -159,7 +164,7 @@ def margin_s(setback_s: float, work_s: float) -> float:
 
 
 def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
-    """How each offer keeps the deadline. `usable`: the offers that may be bought in time if the machine is lost."""
+    """How each offer keeps the deadline. `usable` are the offers that may be bought if the machine is lost."""
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return np.full(len(usable), SAFE, np.int8)
@@ -169,8 +174,8 @@ def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
     if rescued is None:
         safe &= ~pool.spot | (few_losses(forecast, np.arange(len(pool.rows)), left_s) >= SAFELY)
     else:
-        # Where the speed is not known, it soon is, and on-demand can still be bought then: until then the expected one
-        # counts, and what is possible where the job is already.
+        # An unknown speed will soon be measured, and on-demand can still be bought then. Until then the expected speed
+        # counts, and where the job already is, the 5th percentile of the time.
         hoped = forecast.mid.seconds <= left_s
         if pool.current is not None:
             hoped |= possible & (pool.rows == pool.current)
@@ -179,15 +184,15 @@ def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
 
 
 def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
-    """Over the rows: whether a usable on-demand offer could still take over in time if the machine there is lost; None
-    without an on-demand offer that is in time itself."""
+    """Over the rows: whether a usable on-demand offer could still take over in time if the machine there is lost. None
+    if no on-demand offer is in time itself."""
     in_time = usable & ~forecast.pool.spot & (forecast.high.seconds <= left_s)
     rescue = rescue_there_s(forecast, usable) if in_time.any() else None
     if rescue is None:
         return None
-    # Room for one more start and for 2 % of the work; twice that before a new spot machine is taken, so that a job
-    # does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
-    # needs as much, so that the move is not started again at once.
+    # The margin is one more start and 2 % of the work. It is twice that before a new spot machine is taken, so that a
+    # job does not go back to spot as soon as on-demand has gained a little slack. Aborting a move away from spot
+    # also needs twice the margin, so that the move is not started again at once.
     margins = np.full(len(rescue), 2.0)
     if forecast.pool.here is not None and forecast.move is None:
         margins[forecast.pool.here] = 1.0
@@ -202,7 +207,7 @@ def affordable(demand: Demand, forecast: Forecast) -> Tiers:
         return np.full(size, SAFE, np.int8)
     if left <= 0:
         return np.full(size, IMPOSSIBLE, np.int8)
-    if not forecast.known:  # only getting there has a known cost, above all the egress of the checkpoint
+    if not forecast.known:  # only the cost of getting there is known, above all the egress of the checkpoint
         return np.where(forecast.over_rows(forecast.move_fixed) <= left, SAFE, IMPOSSIBLE).astype(np.int8)
     return _tiers(forecast.high.cost <= left, forecast.low.cost <= left)
 

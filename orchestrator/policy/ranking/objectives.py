@@ -1,4 +1,4 @@
-"""Objectives: puts expected costs and times in order: cost^a x time^b, with a tolerance for `fastest`."""
+"""Objectives: orders offers by their expected cost and time: cost^a x time^b, with a tolerance for `fastest`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from orchestrator.policy.demand import TIME_TOLERANCE
 Floats = NDArray[np.float64]
 
 LEAST_TIME_WEIGHT = 0.05
-"""The weight of time in the objective by which waiting is judged: with `cheapest`, an hour of waiting must save more
-than a nineteenth of what an hour of the job costs."""
+"""The least weight of time in the objective by which waiting is judged. With `cheapest`, an hour of waiting must save
+more than a nineteenth of what an hour of the job costs."""
 
 
 def objective_keys(objective: Objective, cost: Floats, seconds: Floats) -> tuple[Floats, ...]:
-    """Sort keys, smaller is better: the objective itself (`log_value`), then the measure that it weighs less.
+    """Sort keys, smaller is better: the objective itself (ordered as by `log_value`), then the measure that it weighs
+    less.
 
-    Where a logarithm would not change the order, none is taken.
+    If the objective is cost or time alone, no logarithm is taken, because it would not change the order.
     """
     a, b = objective.cost_weight, objective.time_weight
     cost, seconds = np.maximum(cost, 1.0), np.maximum(seconds, 1e-3)
@@ -39,7 +40,8 @@ def log_value(objective: Objective, cost: float, seconds: float) -> float:
 
 
 def tolerant_keys(cost: Floats, seconds: Floats, earliest_s: float) -> tuple[Floats, ...]:
-    """Sort keys of the earliest finish: the cost decides among those within the tolerance of `earliest_s`."""
+    """Sort keys for the earliest finish, smaller is better. Among finishes within the tolerance of `earliest_s`, the
+    cost decides."""
     seconds = np.maximum(seconds, 1e-3)
     return np.where(seconds <= earliest_s * (1 + TIME_TOLERANCE), earliest_s, seconds), np.maximum(cost, 1.0), seconds
 

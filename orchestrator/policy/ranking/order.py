@@ -1,10 +1,11 @@
-"""Order: ranks the usable offers: deadline and budget first, as limits, then the objective as an order.
+"""Order: ranks the usable offers. Deadline and budget come first, as limits; the objective then orders the offers.
 
-Offers that keep all limits safely (limits.py) are ranked by the objective. If there is none, the most likely one is
-taken (for which a spot machine must also not be lost), so that on-demand takes over when the slack is used up.
+Offers that keep all limits safely (limits.py) are ranked by the objective. If no offer does, the one most likely to
+keep them comes first. Its probability includes that a spot machine is not lost (chance.py), so on-demand takes over
+when the slack is used up.
 
-The objective counts the cost and the time that are shown of an offer (outlook.py). Columns are over the pool of the
-forecast. Only the head of the order is sorted: the best, and everything ahead of where the job is.
+The objective uses the cost and the time that are shown to the user (outlook.py). Columns are over the pool of the
+forecast. Only the head of the order is sorted: the best offers, and everything ahead of the offer where the job is.
 """
 
 from __future__ import annotations
@@ -51,11 +52,17 @@ Mode = Literal[
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """`order`: the best candidate rows, best first. If there are many, it leaves out the rest, except those ahead of
-    where the job is and the best one at another site. `rejection_reasons` of every row now include deadline and budget,
-    and `counts` has the number of rows for each. `tiers` and, in mode "likely", `chances` are over `pool`. `keys_of`
-    are the keys by which candidates were sorted; `earliest_s` is the earliest finish, where that is the first of
-    them. `instead` is the row that a user would take without Tradewind (baseline.py)."""
+    """The result of `rank`.
+
+    - `order`: the best candidate rows, best first. If there are many, it has only the head, everything ahead of where
+      the job is, and the best row at another site.
+    - `rejection_reasons`: those of every row, now including deadline and budget; `counts` has the number of rows for
+      each.
+    - `tiers` and, in mode "likely", `chances`: over `pool`.
+    - `instead`: the row that a user would take without Tradewind (baseline.py).
+    - `keys_of`: the keys by which candidates were sorted.
+    - `earliest_s`: the earliest finish, if that is the first of the keys.
+    """
 
     mode: Mode
     order: NDArray[np.int64]
@@ -70,15 +77,15 @@ class Ranking:
     chances: Chances | None = None
 
     def tier(self, row: int) -> int:
-        """How a row of the pool keeps the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
+        """How safely a row of the pool keeps the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
         return int(self.tiers[self.pool.at(row)])
 
     def cost(self, row: int) -> float:
-        """The expected nano-USD to finish on a row of the pool, as shown of it."""
+        """The expected nano-USD to finish on a row of the pool, as shown to the user."""
         return self.outlook.of(row)[0]
 
     def seconds(self, row: int) -> float:
-        """The expected market seconds to finish on a row of the pool, as shown of it."""
+        """The expected market seconds to finish on a row of the pool, as shown to the user."""
         return self.outlook.of(row)[1]
 
     def near_earliest(self, row: int, tolerance: float = TIME_TOLERANCE) -> bool:
@@ -92,7 +99,7 @@ class Ranking:
         return float(self.chances.probability[self.pool.at(row)])
 
     def measured_first(self, row: int) -> bool:
-        """Whether these odds are those of measuring the job there before on-demand is bought."""
+        """Whether the odds of a row are those of measuring the job there before on-demand is bought."""
         return self.chances is not None and bool(self.chances.measured_first[self.pool.at(row)])
 
 
@@ -153,9 +160,11 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
 
 
 def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidates: Rows) -> tuple[KeysOf, float]:
-    """(the keys of the objective, the earliest finish if `fastest` counts it). `fastest` counts candidates near the
-    earliest as equally early, so that their cost decides. A job of unknown speed has its starting offer ahead of all
-    others."""
+    """(the sort keys of the objective, the earliest finish if the objective is `fastest`, else 0).
+
+    `fastest` treats candidates near the earliest as equally early, so that their cost decides. For a job of unknown
+    speed that runs nowhere, its starting offer comes first.
+    """
     objective, earliest_s = demand.job.spec.objective, 0.0
     keys_of: KeysOf = partial(_by_value, objective, outlook)
     if objective.cost_weight == 0:
@@ -168,8 +177,8 @@ def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidat
 
 
 def _earliest_s(outlook: Outlook, candidates: Rows) -> float:
-    """The earliest finish of the candidates, in seconds from now. Without a deadline, looking at them changes none,
-    unless there is only one."""
+    """The earliest finish of the candidates, in seconds from now. The candidates are looked at first under a deadline,
+    or if there is only one; otherwise that would not change the earliest finish."""
     if outlook.limits.left_s is not None or len(candidates) == 1:
         outlook.look_at(candidates)
     return float(outlook.seconds[candidates].min(initial=np.inf))
@@ -193,8 +202,10 @@ def _starting(start: int, keys_of: KeysOf, positions: Rows) -> Keys:
 
 
 def standing(ranking: Ranking, filtered: Filtered) -> tuple[Rows, list[tuple[float, ...]]]:
-    """(positions of all usable rows, best first and those that miss a limit last; what each was ranked by). The
-    tolerance of `fastest` counts from the earliest finish in this market."""
+    """(positions of all usable rows, the sort keys of each). The best row is first; rows that miss a limit are last.
+
+    The tolerance of `fastest` is relative to the earliest finish in this market.
+    """
     positions = filtered.usable_at
     ranking.outlook.look_at(positions)
     columns = (-ranking.tiers[positions].astype(np.float64), *ranking.keys_of(positions))
@@ -203,7 +214,8 @@ def standing(ranking: Ranking, filtered: Filtered) -> tuple[Rows, list[tuple[flo
 
 
 def _head(candidates: Rows, outlook: Outlook, keys_of: KeysOf, pool: Pool, current: int | None) -> Rows:
-    """The first of the candidates (positions in the pool), in order."""
+    """The first of the candidates (positions in the pool), in order; if all are at one site, also the best at another
+    one."""
     here = None if current is None else pool.at(current)
     if here is not None and here not in candidates:
         here = None
@@ -220,8 +232,11 @@ def _head(candidates: Rows, outlook: Outlook, keys_of: KeysOf, pool: Pool, curre
 def reasons_to_go(
     objective: Objective, ranking: Ranking, row: int, tolerance: float = TIME_TOLERANCE
 ) -> tuple[Objective, ...]:
-    """The objectives of which any justifies leaving another offer for `row`: the job's own; for `fastest` also the cost
-    if the finish there is within `tolerance` of the earliest. Elsewhere it never goes to save money."""
+    """The objectives any of which justifies leaving another offer for `row`.
+
+    These are the job's own objective and, for `fastest`, also the cost, if the finish on `row` is within `tolerance` of
+    the earliest. To a later finish, a `fastest` job never moves to save money.
+    """
     if objective.cost_weight == 0 and ranking.mode == "safe" and ranking.near_earliest(row, tolerance):
         return (objective, CHEAPEST)
     return (objective,)

@@ -1,10 +1,10 @@
-"""Outlook: the expected cost and time to finish on each offer as a plan shows them, and the best offers by them. One
-number ranks an offer and is shown of it.
+"""Outlook: the expected cost and time to finish on each offer as a plan shows them, and the best offers by them. The
+number that ranks an offer is also the number that is shown.
 
-What is shown counts what follows a loss (interruptions.py) and a deadline (spread.py), which takes longer to work out
-than the course without them (cost.py). In a large market, only offers that may be among the best are looked at: an
-offer never costs less than on that course and, without a deadline, never finishes sooner. The others keep these lower
-bounds.
+These figures include what follows a loss (interruptions.py) and a deadline (spread.py), so they take longer to compute
+than the plain course (cost.py). In a large market, they are computed only for offers that may be among the best. The
+plain course is a lower bound: an offer never costs less and, without a deadline, never finishes sooner. All other
+offers keep these bounds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.policy.ranking.limits import Limits
 from orchestrator.policy.ranking.pool import Floats, Rows
 from orchestrator.policy.ranking.spread import Spreads
 
-FIRST = 8  # how many of the best bounds are looked at first for each offer that is wanted
+FIRST = 8  # offers that are looked at first, for each one that is wanted: those with the best bounds
 
 Keys = tuple[Floats, ...]
 KeysOf = Callable[[Rows], Keys]
@@ -28,9 +28,12 @@ KeysOf = Callable[[Rows], Keys]
 
 
 class Outlook:
-    """`cost` (nano-USD) and `seconds` are over the pool of the forecast: as shown where an offer was looked at, lower
-    bounds elsewhere. `others` are the market rows to which the job may go after a loss; `open_at` are the positions of
-    offers that can be used. `instead` is a row that is shown beside the best, and so looked at together with them."""
+    """The figures of a forecast's offers. `cost` (nano-USD) and `seconds`, over the pool, are exact where an offer was
+    looked at, and lower bounds elsewhere.
+
+    `open_at` are the positions of the offers that can be used. `others` are the market rows to which the job may go
+    after a loss. `instead` is a row that is shown beside the best ones, and so is looked at together with them.
+    """
 
     def __init__(self, forecast: Forecast, open_at: Rows, limits: Limits, instead: int | None = None) -> None:
         pool, mid = forecast.pool, forecast.mid
@@ -47,7 +50,7 @@ class Outlook:
             self._known = np.zeros(len(pool.rows), np.bool_)
 
     def look_at(self, positions: Rows) -> None:
-        """Work out what is shown of some positions of the pool."""
+        """Replace the bounds of some positions of the pool by exact figures."""
         fresh = positions[~self._known[positions]]
         if not fresh.size:
             return
@@ -58,7 +61,7 @@ class Outlook:
         self.cost[fresh], self.seconds[fresh], self._known[fresh] = cost[at], seconds[at], True
 
     def of(self, row: int) -> tuple[float, float]:
-        """(nano-USD, seconds) as shown of a row of the pool."""
+        """The exact (nano-USD, seconds) of a row of the pool."""
         at = self._forecast.pool.at(row)
         if not self._known[at]:
             self.look_at(np.array([at]))
@@ -71,7 +74,7 @@ class Outlook:
 
     def spreads(self, forecast: Forecast, more: Sequence[int] = ()) -> Spreads:
         """All that is shown of the offers of a forecast, if the job may also go to the rows in `more` after a loss. The
-        forecast must have these and `others` among its rows."""
+        rows of the forecast must include `more` and `others`."""
         if more:
             return Spreads(forecast, [*self.others, *more], self.limits)
         if forecast not in self._spreads:
@@ -79,8 +82,10 @@ class Outlook:
         return self._spreads[forecast]
 
     def best(self, candidates: Rows, keys_of: KeysOf, count: int, current: int | None = None) -> Rows:
-        """The best of the candidates (positions in the pool), best first: at least `count` of them, and all that are no
-        worse than `current`. They have been looked at."""
+        """The best of the candidates (positions in the pool), best first, with exact figures.
+
+        There are at least `count`, and all candidates that are no worse than `current`.
+        """
         if len(candidates) <= 2 * FIRST * count:
             self.look_at(candidates)
             return candidates[_sorted(keys_of(candidates))]
@@ -107,7 +112,7 @@ def _at(keys: Keys, position: int) -> tuple[float, ...]:
 
 
 def _first(keys: Keys, count: int) -> Rows:
-    """Where the first `count` are, and those that are level with the last of them; if too many are level, only those
+    """The indices of the first `count` keys, and of those that tie with the last of them. If too many tie, only those
     with the best second key."""
     main, second = keys[:2]
     limit = float(np.partition(main, count)[count])

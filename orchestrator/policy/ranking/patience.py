@@ -1,16 +1,16 @@
 """Patience: whether a job that runs nowhere should wait for spot capacity to return instead of starting elsewhere.
 
-Waiting is an option like any other: the offer that is awaited, with its cost to finish, later by the expected wait.
-It is compared with the best offer that is open, and with running there until the first loss and then at the awaited
-one, which pays for another start and perhaps for egress there and back. If no open offer can meet the deadline, the
-earliest finish that the budget pays for counts instead. A job that runs somewhere never stops in order to wait. Waits
-after later losses are decided then, by the same rule wherever the job is, so they count in no option.
+Waiting is an option like any other: finishing on the awaited offer at its cost, later by the expected wait. It is
+compared with two others: finishing on the best open offer; and running there until the first loss and then on the
+awaited offer, which costs another start and perhaps egress in both directions. If no open offer can meet the deadline,
+the earliest finish that the budget pays for counts instead. A running job never stops in order to wait. Waits after
+later losses are decided when they happen, by the same rule wherever the job is, so no option includes them.
 
-`cheapest` gives time a small weight, because an hour saved is worth something to everybody. The hours for which
-capacity has been away already count, and so do those that the job has spent waiting, be it for other offers: where
-outages were short before, the next hour would always seem worth waiting. No job waits for longer than all of it takes,
-or for capacity that is away for longer: what was done already counts, because the last hour of a long job is not worth
-a large checkpoint's way to another region.
+`cheapest` gives time a small weight, because an hour saved is always worth something. Time already lost counts: the
+hours for which capacity has been away, and those that the job has waited, also for other offers. Otherwise, where
+outages used to be short, the next hour would always seem worth waiting for. No job waits longer than all of its work
+takes, or for capacity that is away for longer. All of its work includes what is done already, because the last hour of
+a long job is not worth moving a large checkpoint to another region.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ from orchestrator.policy.ranking.routes import Routes
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Waiting for the offer of `row`, whose capacity is expected back in `seconds`. `cost_nano_usd` and `finish_s` are
-    what finishing there is then expected to cost, and when (in seconds from now); `saving_nano_usd` and `sooner_s` are
-    relative to `instead`, the best open offer (None: there is none). `late`: no open offer meets the deadline."""
+    """Waiting for the offer of `row`, whose capacity is expected back in `seconds`.
+
+    `cost_nano_usd` and `finish_s` (seconds from now) are expected for waiting and then finishing there.
+    `saving_nano_usd` and `sooner_s` are relative to `instead`, the best open offer (None: there is none). `late`: no
+    open offer meets the deadline.
+    """
 
     row: int
     seconds: float
@@ -52,7 +55,9 @@ class Wait:
 class Weighed:
     """An option with its expected nano-USD and seconds to finish, and its log objective (`value`, smaller is better).
 
-    "start" on the best open offer, "start and return" to the offer of `row` after the first loss, or "wait" for it."""
+    "start" on the best open offer, "start and return" to the offer of `row` after the first loss, or "wait" for the
+    offer of `row`.
+    """
 
     action: Literal["start", "start and return", "wait"]
     row: int
@@ -63,7 +68,7 @@ class Weighed:
 
 
 def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
-    """What to wait for, if waiting is better than the best open offer of the ranking; None if it is not."""
+    """What to wait for, if waiting is better than starting on the best open offer; None if it is not."""
     if ranking.mode == "late":
         return _for_an_earlier_finish(demand, forecast, ranking, filtered)
     options = weighed(demand, forecast, ranking, filtered)
@@ -77,7 +82,7 @@ def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
 
 
 def _for_an_earlier_finish(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
-    """What to wait for, if a job finishes sooner there than on the best open offer."""
+    """What to wait for, if the job then finishes sooner than on the best open offer; None if it does not."""
     rows, best = filtered.awaited, int(ranking.order[0])
     if not rows.size or not forecast.known:
         return None
@@ -97,8 +102,11 @@ def _for_an_earlier_finish(demand: Demand, forecast: Forecast, ranking: Ranking,
 
 
 def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[Weighed]:
-    """The options of a job that runs nowhere; empty if it has nothing to wait for, or waiting is out of the question:
-    for `fastest`, where cost or time are not known, and if no open offer keeps its limits safely."""
+    """The options of a job that runs nowhere.
+
+    Empty if there is nothing to wait for, or if waiting is out of the question: for `fastest`, if cost or time are not
+    known, or if no open offer keeps the limits safely.
+    """
     objective = demand.job.spec.objective
     rows = filtered.awaited
     if not rows.size or not forecast.known or objective.cost_weight == 0 or ranking.mode != "safe":
@@ -106,7 +114,7 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
     best = int(ranking.order[0])
     both = forecast.over([best, *rows.tolist(), *ranking.outlook.others])
     pool, mid = both.pool, both.mid
-    # By the time of a loss, the others may be back: which offer is open now must not make one seem better.
+    # By the time of a loss, the others may be back: being open now must not make an offer seem better.
     cost, finish_s = ranking.outlook.spreads(both, rows.tolist()).expected
     at = pool.at(best)
     away = np.array([pool.at(row) for row in rows.tolist()])
@@ -151,8 +159,12 @@ def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
 
 
 class _Course(NamedTuple):
-    """The course of a job at one offer: nano-USD and seconds to finish, later waits for capacity counted apart. Of
-    these, getting there costs `way` and takes `begin_s`; `share` of the work is done before the first loss."""
+    """The course of a job at one offer: nano-USD and seconds to finish, without the later waits for capacity
+    (`waits_s`).
+
+    Of these, getting there costs `way` and takes `begin_s`. `share` is the share of the work done before the first
+    loss.
+    """
 
     cost: float
     seconds: float
@@ -162,8 +174,8 @@ class _Course(NamedTuple):
     share: float
 
     def then(self, other: _Course, egress: float) -> _Course:
-        """This one until the first loss, then the other, where the checkpoint goes for `egress` (nano-USD). A restart
-        after the loss is in both."""
+        """This course until the first loss, then the other one, to whose offer the checkpoint goes for `egress`
+        (nano-USD). A restart after the loss is in both."""
         share, rest = self.share, 1 - self.share
         return self._replace(
             cost=self.way + share * (self.cost - self.way) + egress + rest * (other.cost - other.way),

@@ -1,7 +1,7 @@
-"""Pool: the rows of a market that count for a job, with the columns that a forecast needs of them.
+"""Pool: the rows of a market that count for a job, with the columns that a forecast needs.
 
 Columns are computed only over the rows that are needed: those that a job may use, or the few that are shown. What
-depends only on the site or the kind of hardware is computed once per site or kind ("cell").
+depends only on the site and the kind of hardware is computed once per combination ("cell").
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from orchestrator.policy.ranking.transition_costs import TransitionCosts
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
-_FEW = 256  # pools of at most this many rows look positions up in a dictionary
+_FEW = 256  # pools with at most this many rows are small: positions are looked up in a dictionary
 
 
 class Pool:
     """Rows of a market in ascending order, with their cells. Jobs that may use the same rows share a pool.
 
-    Over the rows: `rows`, `cell`, `spot`, `price_s` (nano-USD per second, 0 without a known price; an old price counts
-    one standard deviation higher, because the cheapest of many old prices is the one most likely to have risen). Over
-    the cells: `site`, `kind`, `hazard_s` (losses per second). The job's present row (`current`, one of the rows) has a
-    cell of its own, `here`; so has the row to which it is moving (`target`), `there`. `setup_s` is the time that
-    setting up the job's environment adds to each start. `around` are rows beside the pool that may be asked
-    about: whoever needs one of them, or only a few of the pool's, forecasts them all at once.
+    - Over the rows: `rows`, `cell`, `spot`, and `price_s` (nano-USD per second, 0 without a known price). An old price
+      counts one standard deviation higher, because the cheapest of many old prices is the one most likely to have
+      risen.
+    - Over the cells: `site`, `kind`, `hazard_s` (losses per second).
+    - `current`, `target`: the rows where the job is and to which it is moving. Each has a cell of its own, `here` and
+      `there`.
+    - `setup_s`: the time that setting up the job's environment adds to each start.
+    - `around`: other rows that may be asked about. They are forecast together with any few rows of the pool
+      (Forecast.over).
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Pool:
         self.current = current
         self.target = target
         self.known_transition_costs: dict[Hashable, TransitionCosts] = {}
-        self.small = len(rows) <= _FEW  # then each row has a cell of its own
+        self.small = len(rows) <= _FEW  # if so, each row has a cell of its own
         self.of_all: slice | Rows = (
             slice(None) if len(rows) == len(market) else rows
         )  # selects its rows from a market column
@@ -112,7 +115,8 @@ class Pool:
 
     @lazily
     def start_s(self) -> Floats:
-        """The same, but also where the job is: for another machine there."""
+        """Market seconds from a launch to a ready trainer, over the cells. Where the job is, for another machine
+        there."""
         return self.market.start_s(self.site, self.kind) + self.setup_s
 
     @lazily
@@ -127,7 +131,7 @@ class Pool:
 
     @lazily
     def losses_known(self) -> Floats:
-        """The number of losses behind each cell's hazard, including the prior's."""
+        """The number of losses from which each cell's hazard was learned, including the prior's."""
         losses = self.market.losses[self.of_all]
         if self.small:
             return np.asarray(PRIOR_LOSSES + losses, np.float64)
@@ -145,11 +149,11 @@ class Pool:
         return self.price_s if self.ahead.stays else self.price_s * self.ahead.mean(seconds, self.cell)
 
     def over_rows(self, column: Floats) -> Floats:
-        """A column over the cells (its last axis) as one over the rows; not to be changed."""
+        """A column over the cells (its last axis) as a column over the rows. The result must not be changed."""
         return column if self.small else column[..., self.cell]
 
     def over_sites(self, by_site: Floats) -> Floats:
-        """A column over the sites as one over the cells, with 0 where the job is."""
+        """A column over the sites as a column over the cells, with 0 where the job is."""
         return self.from_here(by_site[self.site])
 
     def from_here(self, column: Floats) -> Floats:
@@ -160,16 +164,16 @@ class Pool:
         return column
 
     def at(self, row: int) -> int:
-        """The position of a market row in the pool. It must be in the pool."""
+        """The position of a market row in the pool, which must contain it."""
         return self._at[row] if self.small else int(np.searchsorted(self.rows, row))
 
     def positions(self, rows: Rows) -> Rows:
-        """The positions of market rows in the pool. They must be in the pool."""
+        """The positions of market rows in the pool, which must contain them."""
         return rows if self.whole else np.searchsorted(self.rows, rows)
 
     @property
     def whole(self) -> bool:
-        """Whether it has all rows of the market."""
+        """Whether the pool has all rows of the market."""
         return len(self.rows) == len(self.market)
 
     def has(self, rows: Iterable[int]) -> bool:

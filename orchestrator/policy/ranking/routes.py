@@ -1,9 +1,9 @@
-"""Routes: which way a job's checkpoints go, from the machine that saves one to the machine that restores it, and what
-that costs: the one rule for staying, moving, coming back, and going on after a loss.
+"""Routes: how a job's checkpoints get from the machine that saves one to the machine that restores it, and what that
+costs. Staying, moving, coming back and going on after a loss all use this one rule.
 
-With a bucket (the job's `checkpoint.to`, or else `store_root`), machines of real clouds save to it and restore from it.
-Otherwise, and on simulated clouds unless the job names a bucket, checkpoints go from machine to machine. The amounts
-come from providers.billing.charges, which the ledger uses as well.
+If there is a bucket (the job's `checkpoint.to`, or else `store_root`), machines of real clouds save to it and restore
+from it. Otherwise checkpoints go from machine to machine; so they do on simulated clouds, unless the job names a
+bucket. The amounts come from providers.billing.charges, which the ledger uses as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _CLOUD_OF_SCHEME = {"s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "abfs
 
 
 class Routes:
-    """Of one job's checkpoints in a market. `bucket` is where they are kept, None for where the last machine was."""
+    """The routes of one job's checkpoints in a market. `bucket` is the location of the bucket that keeps them; None:
+    they stay where the last machine was."""
 
     def __init__(self, demand: Demand, market: Market) -> None:
         own = demand.job.spec.checkpoint.to
@@ -41,7 +42,7 @@ class Routes:
         return _real(self._market)
 
     def rates_from(self, place: Location) -> Floats:
-        """nano-USD per GB for restoring at each site a checkpoint that was saved last at `place`."""
+        """nano-USD per GB for restoring, at each site, a checkpoint that was last saved at `place`."""
         market = self._market
         direct = market.rates_from(self._direct(place))
         if self.bucket is None:
@@ -49,7 +50,7 @@ class Routes:
         return np.where(self.through_bucket, market.rates_from(fetched_from(self.bucket, place)), direct)
 
     def rates_to(self, place: Location) -> Floats:
-        """nano-USD per GB for restoring at `place` a checkpoint that was saved last at each site."""
+        """nano-USD per GB for restoring, at `place`, a checkpoint that was last saved at each site."""
         market = self._market
         if self.bucket is None or place[0] in market.listing.simulated_providers:
             return market.rates_to(self._direct(place))
@@ -59,8 +60,8 @@ class Routes:
         return np.where(here, market.rates_to(place[:2]), float(rate_between(market.tariff, self.bucket, place)))
 
     def to_sites(self, place: Location, size_bytes: int, sites: Rows | slice = slice(None)) -> Floats:
-        """nano-USD for restoring at each site, or at those with some numbers, a checkpoint that was saved last at
-        `place`: egress and requests."""
+        """nano-USD for restoring, at each of the `sites`, a checkpoint that was last saved at `place`: egress and
+        requests."""
         source = rate_card(place[0])
         requests = self._requests(self._direct(place), size_bytes, lambda target: object_nano_usd(source, target))
         if self.bucket is not None:
@@ -68,7 +69,7 @@ class Routes:
         return egress(self.rates_from(place)[sites], size_bytes) + requests[sites]
 
     def from_sites(self, place: Location, size_bytes: int) -> Floats:
-        """nano-USD for restoring at `place` a checkpoint that was saved last at each site: egress and requests."""
+        """nano-USD for restoring, at `place`, a checkpoint that was last saved at each site: egress and requests."""
         target = rate_card(place[0])
         found = egress(self.rates_to(place), size_bytes)
         if self.bucket is not None and place[0] not in self._market.listing.simulated_providers:
@@ -77,7 +78,7 @@ class Routes:
         return found + requests
 
     def crossing(self, place: Location) -> Bools:
-        """Whether a checkpoint that was saved last at `place` comes from another region to each site."""
+        """Whether a checkpoint that was last saved at `place` comes to each site from another region."""
         regions = self._market.listing.regions
         direct = np.array([each != place[:2] for each in regions], np.bool_)
         if self.bucket is None:
@@ -86,19 +87,20 @@ class Routes:
         return np.where(self.through_bucket, np.array([crosses(source, each) for each in regions], np.bool_), direct)
 
     def _direct(self, place: Location) -> Location:
-        """Where a checkpoint is that goes from machine to machine, or, on simulated clouds, into the job's bucket."""
+        """The location of a checkpoint that goes from machine to machine or, on simulated clouds, into the job's
+        bucket."""
         return place[:2] if self._own else place  # a bucket is equally close to every zone of its region
 
     def _requests(self, place: Location, size_bytes: int, of_object: Callable[[RateCard], int]) -> Floats:
-        """nano-USD for the requests that copy a checkpoint between a location and each site, if one object costs
-        `of_object` there."""
+        """nano-USD for the requests that copy a checkpoint between a location and each site. `of_object` is the price
+        of one object by the site's rate card."""
         apart = _apart(place, self._market.listing.regions)
         return apart * by_provider(self._market, of_object) * checkpoint_objects(size_bytes)
 
 
 def location_of(url: str, region: str | None = "") -> Location | None:
-    """The cloud of a bucket URL, and the region that is known of it, or OWN_STORE if that is None; None if it is not
-    the URL of a bucket."""
+    """The location of a bucket: its cloud, and its region as far as it is known. OWN_STORE if `region` is None; None if
+    `url` is not the URL of a bucket."""
     cloud = _CLOUD_OF_SCHEME.get(url.partition("://")[0].lower()) if "://" in url else None
     if cloud is None:
         return None
@@ -106,25 +108,25 @@ def location_of(url: str, region: str | None = "") -> Location | None:
 
 
 def egress(rates: Floats, size_bytes: int) -> Floats:
-    """nano-USD for moving bytes once, over the sites. Few sites differ in their rate."""
+    """nano-USD for moving bytes once, over the sites. Computed once per distinct rate, because few sites differ."""
     by_site = rates.tolist()
     amounts = {rate: egress_nano_usd(int(rate), size_bytes) for rate in set(by_site)}
     return np.array([amounts[rate] for rate in by_site], np.float64)
 
 
 def by_provider(market: Market, of: Callable[[RateCard], float]) -> Floats:
-    """Over the sites."""
+    """Over the sites: the value of `of` for the rate card of the site's provider."""
     return np.array([of(rate_card(name)) for name in market.listing.providers])[market.listing.site_provider]
 
 
 def _real(market: Market) -> Bools:
-    """Whether each site is of a real cloud. Simulated clouds bill copies from machine to machine, whatever store they
-    are in."""
+    """Whether each site belongs to a real cloud. Simulated clouds bill copies from machine to machine, whatever store
+    the checkpoints are in."""
     simulated = market.listing.simulated_providers
     return np.array([each[0] not in simulated for each in market.listing.sites], np.bool_)
 
 
 @lru_cache(maxsize=256)
 def _apart(place: Location, regions: tuple[Location, ...]) -> Floats:
-    """1 for each region to which a copy from a location is charged as one that leaves it, else 0."""
+    """1 for each region to which a copy from `place` is charged as leaving its region, else 0."""
     return np.array([crosses(place, region) for region in regions], np.float64)

@@ -1,15 +1,15 @@
 """Spread: what a plan shows of each offer: the expected cost and time to finish, with their 5th and 95th percentile.
 
-Independently uncertain are: the speed, the share of time that checkpoints take, the first start, what losses of
-machines add (`interruptions`), how long a proposed wait lasts, and the future price of a spot machine. Deviations from
-the expected value therefore add up as squares, separately on either side (Barlow 2003, "Asymmetric errors"); adding all
-worst cases would be far too wide. The cost of a machine is price times time, so there the deviations of the logarithms
-add up.
+These are uncertain independently of each other: the speed, the share of time that checkpoints take, the first start,
+what losses of machines add (`interruptions`), how long a proposed wait lasts, and the future price of a spot machine.
+Deviations from the expected value therefore add up as squares, separately on either side (Barlow 2003, "Asymmetric
+errors"); adding up all worst cases would be far too wide. The cost of a machine is price times time, so for it the
+deviations of the logarithms add up.
 
 Under a deadline that on-demand can meet, the job finishes before it: the part of the work for which no time is left on
-spot is bought on demand. How much of its time a job on spot uses depends on the capacity and prices of days to come: it
-waits as long as that saves money, so it may use all. If its budget does not pay for on-demand machines until the end,
-it may spend all of that on them, too.
+spot is bought on demand. How much of its time a job on spot uses depends on capacity and prices in the coming days: it
+waits as long as that saves money, so it may use all of it. Likewise, if its budget does not pay for on-demand machines
+until the end, the job may spend all of the budget on them.
 
 How far prices deviate comes from `orchestrator.market.reversion`, and the effect of their age from `ageing`. Offers are
 ranked by the expected values (outlook.py). Limits are checked against `Forecast.high`, which is stricter.
@@ -36,8 +36,8 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """5th percentile, expected value and 95th percentile over the rows of a forecast, in market seconds and
-    nano-USD."""
+    """5th percentile, expected value and 95th percentile of time (market seconds) and cost (nano-USD), over the rows of
+    a forecast."""
 
     low_s: Floats
     mid_s: Floats
@@ -48,8 +48,11 @@ class Spread:
 
 
 class Spreads:
-    """The spreads of one forecast. Each pair of deviations from the expected value is first for the better, then for
-    the worse. `others` are the market rows, of those in the forecast, to which the job may go after a loss."""
+    """The spreads of one forecast.
+
+    A pair of deviations from the expected value is always (for the better, for the worse). `others` are the market
+    rows, all in the forecast, to which the job may go after a loss.
+    """
 
     def __init__(self, forecast: Forecast, others: Sequence[int], limits: Limits) -> None:
         self._forecast, self._limits = forecast, limits
@@ -87,8 +90,8 @@ class Spreads:
 
     @lazily
     def expected(self) -> tuple[Floats, Floats]:
-        """(nano-USD, seconds) over the rows, expected for going there from where the job is. What a budget does not
-        cover counts, too."""
+        """(nano-USD, seconds) over the rows, expected for going there from where the job is. The cost is not capped at
+        the budget."""
         if self._limits.left_s is None:
             return self._cost, self._forecast.mid.seconds + self._lost.away_s
         return self._cost + self._sold * self._bought[1], self._in_time(*self._alone)
@@ -100,36 +103,39 @@ class Spreads:
 
     @lazily
     def _sold(self) -> Floats:
-        """What the job costs more if all of it is bought on demand, over the rows."""
+        """What the job costs more if all of it is bought on demand, over the rows; 0 for on-demand rows."""
         sold: Floats = np.maximum(self._limits.bought_cost - self._cost, 0) * self._forecast.pool.spot
         return sold
 
     @lazily
     def _alone(self) -> tuple[Floats, Floats, Floats]:
-        """(expected time without a deadline, how much earlier it may be, how much later), over the rows."""
+        """(expected seconds without a deadline, how much earlier it may be, how much later), over the rows."""
         return self._forecast.mid.seconds + self._lost.away_s, *self._off(self._trained, self._lost.seconds)
 
     def _after_waiting(self, wait_s: Floats) -> tuple[Floats, Floats, Floats]:
-        """The same after an expected wait of `wait_s`."""
+        """As `_alone`, after an expected wait of `wait_s`."""
         extra = self._lost.seconds
         extra = Moments(extra.mean + wait_s, extra.variance + wait_s**2 * (1 + 1 / self._lost.outages_known))
         return self._alone[0] + wait_s, *self._off(self._trained, extra)
 
     def _off(self, deviations: Floats, extra: Moments) -> tuple[Floats, Floats]:
-        """Deviations over the cells and those of something that is added, over the rows."""
+        """Deviations over the cells, combined with those of `extra` over the rows; the result is over the rows."""
         earlier, later = extra.deviations
         over = self._forecast.over_rows
         return np.hypot(over(deviations[0]), earlier), np.hypot(over(deviations[1]), later)
 
     def _in_time(self, alone_s: Floats, early: Floats, late: Floats) -> Floats:
-        """The expected time, if what is not done at the end of the time is bought before it."""
+        """The expected seconds, if the job buys on-demand in time for whatever would not be done at the end."""
         spared_s = _excess(alone_s - self._limits.end_s, early / Z95, late / Z95)
         return np.where(self._forecast.pool.spot, np.maximum(alone_s - spared_s, 0), alone_s)
 
     def going(self, rivals: Bools, wait_s: Floats | None = None) -> Spread:
         """The spread of going there from where the job is, after the expected wait of `wait_s` (over the rows) for its
-        capacity. `rivals` are rows that may be chosen instead if prices change: the job may then finish as soon as on
-        the fastest."""
+        capacity.
+
+        `rivals` are rows that may be chosen instead if prices change: the job may then finish as early as on the
+        fastest.
+        """
         mid, cost = self._forecast.mid, self._cost
         down, up, dear = self._costs(cost, mid.billed_s)
         alone_s, early, late = self._alone if wait_s is None else self._after_waiting(wait_s)
@@ -154,8 +160,8 @@ class Spreads:
 
     @lazily
     def _bought(self) -> tuple[Floats, Floats, Floats]:
-        """The share of the work that is bought on demand, because even without waiting there is not enough time: 5th
-        percentile, expected, 95th."""
+        """(5th percentile, expected, 95th percentile) of the share of the work that is bought on demand because, even
+        without waiting, there is not enough time."""
         bought_s, end_s, seconds = self._limits.bought_s, self._limits.end_s, self._forecast.mid.seconds
         early, late = self._off(self._trained, self._lost.billed)
 
@@ -168,7 +174,7 @@ class Spreads:
         return low, np.minimum(np.maximum(mid, low), high), high
 
     def _payable(self, alone: Floats, cost: Floats) -> Floats:
-        """What of a cost is paid: where the budget covers the offer `alone`, never more than is left of it."""
+        """The part of `cost` that is paid: where the budget covers the offer `alone`, never more than is left of it."""
         left = self._limits.left_cost
         return cost if left is None else np.where(alone <= left, np.minimum(cost, left), cost)
 
@@ -183,8 +189,8 @@ class Spreads:
         return Spread(np.maximum(mid_s - early, 0), mid_s, mid_s + late, np.maximum(cost - down, 0), cost, cost + up)
 
     def _costs(self, cost: Floats, billed_s: Floats) -> tuple[Floats, Floats, Floats]:
-        """(the deviation of an expected cost downwards, upwards, the highest price as a multiple of the expected
-        one)."""
+        """(the deviation of an expected cost downwards, the deviation upwards, the highest price as a multiple of the
+        expected one)."""
         pool, price_s, seconds = self._forecast.pool, self._forecast.mid.price_s, self._forecast.over_rows(billed_s)
         share = self._billed / np.maximum(billed_s, 1e-9)
         longer = np.log(np.array([np.maximum(1 - share[0], 1e-3), 1 + share[1]]))
@@ -192,7 +198,7 @@ class Spreads:
         squares = pool.over_rows(longer) ** 2 + np.log(prices) ** 2
         expected = cost
         if pool.drift is not None:
-            # The expected cost counts an old price one standard deviation higher; here the deviation is around it.
+            # The expected cost counts an old price one standard deviation higher; the interval is around the price.
             squares += (Z95 * pool.drift) ** 2
             expected_s, price_s = price_s, price_s * np.exp(-pool.drift)
             expected = cost - (expected_s - price_s) * seconds
@@ -204,7 +210,7 @@ class Spreads:
 
 
 def _excess(mean: Floats, below: Floats, above: Floats) -> Floats:
-    """E[max(X, 0)] of a normal X whose standard deviation is that of the side on which 0 is not likely."""
+    """E[max(X, 0)] of a normal X. Its standard deviation is `above` if the mean is negative, else `below`."""
     deviation = np.maximum(np.where(mean < 0, above, below), 1e-9)
     at = mean / deviation
     density = np.exp(-(at**2) / 2) / math.sqrt(2 * math.pi)

@@ -1,8 +1,8 @@
 """TransitionCosts: what it costs to get to a site and be there, besides the machine's price, over the sites.
 
-Egress of the checkpoint (policy.ranking.routes) and the data, requests, storage of checkpoints, the minimum billed
-time. A job's data name a cloud but no region: within that cloud they are assumed to be where the machine is. The
-amounts come from providers.billing.charges, which the ledger uses as well.
+This includes egress of the checkpoint (policy.ranking.routes) and of the data, requests, storage of checkpoints, and
+the minimum billed time. A job's data name a cloud but no region: within that cloud, they are assumed to be where the
+machine is. The amounts come from providers.billing.charges, which the ledger uses as well.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MONTH_S = MONTH_MS / 1000
 class TransitionCosts:
     """Columns over the sites of a listing, in market seconds and nano-USD.
 
-    Getting there, besides starting the machine: `begin_s` without training, and `fixed` = `egress` (with its requests)
-    + `double` (the old machine and the new one's disk and storage, billed meanwhile). Being there: `upkeep_s` per
-    second (of which `storage_s` for the disk and checkpoint storage) and `per_loss` for each lost machine. A machine is
-    billed for at least `minimum_s`.
+    For getting there, besides starting the machine: `begin_s` without training, and `fixed` = `egress` (with its
+    requests) + `double` (the old machine, and the new one's disk and storage, billed during `begin_s`). For being
+    there: `upkeep_s` per second (of which `storage_s` for the disk and checkpoint storage) and `per_loss` for each lost
+    machine. A machine is billed for at least `minimum_s`.
     """
 
     begin_s: Floats
@@ -51,7 +51,8 @@ class TransitionCosts:
 def transition_costs(
     demand: Demand, market: Market, running: Running | None, current: int | None, interval_s: float
 ) -> TransitionCosts:
-    """The transition costs of a job. `current` is the row where it runs and could stay; `interval_s` between saves."""
+    """The transition costs of a job. `current` is the row where it runs and could stay; `interval_s` is the time
+    between saves."""
     listing, spec = market.listing, demand.job.spec
     source = None if running is None else market.row(running.offer_id)
     place = demand.checkpoint_at if source is None else market.place(source)

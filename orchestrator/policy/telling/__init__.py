@@ -1,1 +1,1 @@
-"""Telling: turns a decision into a Placement with its alternatives, and into words."""
+"""Telling: turns a decision into a Placement with its alternatives, and explains it in words."""

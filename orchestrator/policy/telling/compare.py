@@ -1,4 +1,5 @@
-"""Compare: what other objectives would choose: every offer's figures for a job, and the Pareto front of cost and time.
+"""Compare: every offer's figures for a job, what other objectives would choose, and the Pareto front of cost and time.
+
 Uses the same filter, forecast and ranking as `decide`, but decides nothing.
 """
 
@@ -28,9 +29,12 @@ _Point = tuple[int, tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """An offer that a job can use: expected steps/s, nano-USD per step, seconds and nano-USD to finish (None if the
-    number of steps is not known), and the cost with its 90 % interval. `relative_speed` compares it with a fixed
-    machine if there is no evidence of the job's speed (None otherwise)."""
+    """An offer that a job can use.
+
+    `steps_per_s` and `nano_usd_per_step` are expected values; `duration_s` and the costs are until the job is finished
+    (None if the number of steps is not known), the cost with its 90 % interval. If there is no evidence of the job's
+    speed, `relative_speed` compares the offer with a fixed machine (None otherwise).
+    """
 
     offer_id: str
     steps_per_s: float | None
@@ -53,7 +57,9 @@ class Comparison:
 
 def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -> list[str]:
     """The ids of the `count` offers with the lowest price per hour that a job may use, whatever a step costs there.
-    Equal prices are ordered by id."""
+
+    Offers with equal prices are ordered by id.
+    """
     rows = np.flatnonzero(Filter(market, limits)(spec, None).rejection_reasons == NONE)
     price = market.price[rows]
     if len(rows) > count:
@@ -63,8 +69,10 @@ def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -
 
 
 def ruled_out(spec: JobSpec, market: Market, row: int, *, home: str) -> str:
-    """Why an offer can never be used by a job that runs at the provider `home`: because of what it is (GPU, memory,
-    CPUs, cloud, region, capacity type, simulated or not). Empty if it can."""
+    """Why an offer can never be used by a job that runs at the provider `home`; empty if it can.
+
+    Only the offer's nature counts: GPU, memory, CPUs, cloud, region, capacity type, and whether it is simulated.
+    """
     rejection_reason = int(Filter(market, MoveLimits())(spec, None, home=home).rejection_reasons[row])
     return (
         why_unfit(spec, market, RejectionReason(rejection_reason), row)
@@ -108,8 +116,11 @@ def prospects(
 
 
 def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits) -> Comparison | None:
-    """The Pareto front, and the choices for cheapest, fastest, cost x time, a deadline and a budget: the job's own, or
-    half way between the extremes. None if nothing fits or the number of steps is not known."""
+    """The Pareto front, and the choices for five wishes: cheapest, fastest, cost x time, a deadline and a budget.
+
+    Deadline and budget are the job's own, or half way (geometrically) between those of the cheapest and the fastest
+    offer. None if nothing fits or the number of steps is not known.
+    """
     market = of_machines(market, demand.nodes)
     filtered = _filtered(demand, market, perf, limits)
     forecast = forecast_of(demand, filtered.pool, perf, None)
@@ -151,14 +162,15 @@ def _wanting(demand: Demand, spec: JobSpec) -> Demand:
 
 
 def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> _Point | None:
-    """The row that is chosen and what is shown of it: nano-USD and seconds."""
+    """The chosen row with its nano-USD and seconds as shown; None if no offer can keep the limits."""
     ranking = rank(demand, forecast, filtered)
     row = int(ranking.order[0]) if ranking.mode in ("safe", "likely") else None
     return None if row is None else (row, ranking.outlook.of(row))
 
 
 def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
-    """The rows of the Pareto front, cheapest first; at most MOST_POINTS, evenly chosen including both ends."""
+    """The rows of the Pareto front, cheapest first. If there are more than MOST_POINTS, a selection that is evenly
+    spaced and includes both ends."""
     positions = filtered.usable_at
     ranking.outlook.look_at(positions)
     cost, seconds = ranking.outlook.cost[positions], ranking.outlook.seconds[positions]

@@ -1,4 +1,4 @@
-"""Expected: the forecast of a decision for a job, or why there is none."""
+"""Expected: the forecast of a decision about a job, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST_NANO_USD, LONGEST_S = 10**18, 1e11
 
 
 def believable(saving_nano_usd: float) -> int:
-    """A saving as it may be promised: none if it follows from speeds that nobody believes."""
+    """A saving that may be promised: 0 if it is so large that it must come from wrong speeds."""
     return round(saving_nano_usd) if abs(saving_nano_usd) <= MOST_NANO_USD else 0
 
 

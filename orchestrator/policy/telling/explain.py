@@ -62,19 +62,19 @@ MAY_PASS = frozenset(
 """The topics of rejections that may go away with time."""
 OLD_PRICE = _TOPIC[RejectionReason.STALE_PRICE]
 FOR_MONEY = _TOPIC[RejectionReason.BUDGET]
-"""The topic of those that a larger budget would change."""
+"""The topic of rejections that a larger budget would change."""
 OTHER_GPU = _TOPIC[RejectionReason.GPU]
-"""The GPU type is not one that the job names."""
+"""The topic of rejections because the job does not name the GPU type."""
 
 OVER_LIMITS = _TOPIC[RejectionReason.RENT_LIMIT]
-"""The topic of those that a higher limit of the installation or of the project would change."""
+"""The topic of rejections that a higher limit of the installation or of the project would change."""
 
 
 NOT_MEASURED = "not measured yet"
 
 
 def _odds(chance: float) -> str:
-    """A probability in words that never say that it is certain."""
+    """A probability in words that never claim certainty."""
     return f"{min(chance, 0.99):.0%}"
 
 
@@ -95,7 +95,7 @@ def topic(rejection_reason: RejectionReason) -> str:
 
 
 def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    """The binding reason why a row is rejected; both, if it can keep neither the deadline nor the budget."""
+    """The binding reason why a row is rejected. Both reasons, if it can keep neither the deadline nor the budget."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
             late = _why_late(demand, forecast, ranking, row)
@@ -171,7 +171,7 @@ def why_unfit(
 
 
 def why_over_limits(demand: Demand, market: Market, row: int) -> str:
-    """Which limit of the installation or the project a row passes, by how much."""
+    """Which limit of the installation or the project a row exceeds, and by how much."""
     rent, nodes, price = demand.rent, demand.nodes, int(market.price[row])
     if nodes > rent.machines:
         wanted = "the job wants a machine" if nodes == 1 else f"the job wants {nodes} machines"
@@ -228,8 +228,8 @@ _MOST_SHARE = 10
 
 
 class Figures(NamedTuple):
-    """The figures by which an offer is compared: expected seconds and nano-USD to finish, in mode "likely" its chance,
-    and `rise`: by what share its future mean price is expected to exceed the present one."""
+    """The figures by which an offer is compared: expected seconds and nano-USD to finish, its chance in mode "likely",
+    and `rise`, the share by which its future mean price is expected to exceed the present price."""
 
     seconds: float
     cost: float
@@ -256,7 +256,7 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
         )
         return f"only {-worse:.1%} faster, {more}"
     if objective.time_weight == 0 and more_usd >= 1:
-        share = f"{worse:.0%}" if worse < _MOST_SHARE else ""  # compared with a machine of one's own, which is free
+        share = f"{worse:.0%}" if worse < _MOST_SHARE else ""  # no share beside an owned machine, which is free
         if known:
             more = f"{about_usd(round(more_usd))} {f'({share}) ' if share else ''}more to finish"
         else:
@@ -310,7 +310,7 @@ def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int,
 def why_chosen(
     demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int, left_behind: int | None
 ) -> str:
-    """Why a job is placed on, moved to or kept at `row`. `left_behind` is the row that it moves away from."""
+    """Why a job is placed on, moved to or kept at `row`. `left_behind` is the row that it moves away from, if any."""
     if left_behind is not None:
         if ranking.rejection_reasons[left_behind] != NONE:
             return f"its current offer is ruled out: {why_rejected(demand, market, forecast, ranking, left_behind)}"
@@ -350,7 +350,8 @@ def why_chosen(
 
 
 def _without_on_demand(ranking: Ranking, row: int) -> str:
-    """That spot capacity decides over the deadline, if no on-demand machine can be bought to keep it."""
+    """A warning if spot capacity decides whether the deadline is met, because no on-demand machine can be bought for
+    it."""
     limits, pool = ranking.outlook.limits, ranking.pool
     if limits.left_s is not None or not pool.spot[pool.at(row)]:
         return ""
@@ -364,7 +365,7 @@ def _without_on_demand(ranking: Ranking, row: int) -> str:
 
 
 def why_begun(demand: Demand) -> str:
-    """Why a job of unknown speed starts, or still is, where it is."""
+    """Why a job of unknown speed starts where it does, or stays there."""
     promises = [
         name
         for name, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
@@ -383,8 +384,8 @@ def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
 
 
 def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking) -> str:
-    """Why no offer can be used: the most common reason, that of the offer that comes closest, and the budget that would
-    suffice if that is what is missing."""
+    """Why no offer can be used: the most common reason, the reason of the offer that comes closest and, if money is
+    missing, the budget that would suffice."""
     if not len(market):
         return "no offers are known"
     (most, *others), nearest = rejections(ranking), nearest_miss(market, forecast, ranking)
@@ -403,7 +404,8 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
 
 
 def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wait) -> str:
-    """Why a job waits for an offer although another one is open. What changes by the minute follows the semicolon."""
+    """Why a job waits for an offer although another one is open. Details that change by the minute come after the
+    semicolon."""
     saving = round(awaited.saving_nano_usd)
     text = f"waiting for {market.ids[awaited.row]}; it should be back in about {span(awaited.seconds)}"
     if saving > 0 and not awaited.late:

@@ -1,4 +1,4 @@
-"""Nearest: of offers that were all rejected, the one that comes closest, and the budget that would pay for one."""
+"""Nearest: if every offer is rejected, the one that comes closest, and the budget that would pay for one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CENT_NANO_USD = 10_000_000
 
 
 def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
-    """The rejected row that comes closest: the last reason examined, then the smallest excess."""
+    """The rejected row that comes closest: of those with the last reason examined, the one that misses it least."""
     last = int(ranking.rejection_reasons.max())
     rows = np.flatnonzero(ranking.rejection_reasons == last)
     if last == RejectionReason.BUDGET:
@@ -40,8 +40,10 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
 
 
 def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
-    """How to raise the budget so that it covers one of the offers at the 95th percentile of its cost: the least. Of a
-    job that has not started it names no command, because it may not be submitted yet."""
+    """How to raise the budget so that it pays for an offer at the 95th percentile of its cost; the least such budget.
+
+    For a job that has not started, no command is named, because the job may not be submitted yet.
+    """
     if not forecast.known and not demand.started:
         return "; it needs a larger budget; how large is not known until its speed is"
     if not forecast.known:
@@ -64,7 +66,7 @@ def _refused_for_budget(demand: Demand, forecast: Forecast, ranking: Ranking) ->
 
 
 def hopeless(demand: Demand, forecast: Forecast, rows: Rows) -> Bools:
-    """Which rows of the pool cannot meet the deadline."""
+    """Which of these rows, all in the pool, cannot meet the deadline even at the 5th percentile of the time."""
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return np.zeros(len(rows), np.bool_)

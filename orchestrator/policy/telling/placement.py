@@ -1,7 +1,8 @@
 """PlacementBuilder: turns a decision into a Placement, with the offers considered and the baseline.
 
-Only the best offers and those closest to a fit are listed, with their reasons; the rest are counted. A caller that
-shows the plan to a person may ask for every offer of a small market. Its figures are the same either way.
+Only the best offers and those closest to a fit are listed, with their reasons; the others are counted. A caller that
+shows the plan to a person may ask for every offer of a small market. The figures of the placement are the same either
+way.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _Listed = tuple[int, str, bool]  # row, reason, feasible
 
 @dataclass(frozen=True, eq=False)
 class PlacementBuilder:
-    """Everything known about one job when the decision is made. `complete` asks for a list of all offers of a
-    small market."""
+    """Everything known about one job when the decision is made. With `complete`, all offers of a small market are
+    listed."""
 
     demand: Demand
     market: Market
@@ -66,12 +67,12 @@ class PlacementBuilder:
         probe: Probe | None = None,
         again_at_ms: int | None = None,
     ) -> Placement:
-        """The placement on row `chosen`. The saving of a move is relative to staying, any other to the baseline.
+        """The placement on row `chosen`. The saving of a move is relative to staying, any other saving to the baseline.
 
         `held` says why no voluntary move may be made now. `threshold` is the price below which the job would move, and
-        `kept_up_to` the price of the chosen offer up to which it stays the choice (nano-USD per hour). If the chosen
-        offer is that of `probe`, the saving is the probe's. `again_at_ms` is the end of the job's present probe; the
-        end of a back-off is a reason to decide again, too.
+        `kept_up_to` the price of the chosen offer up to which it stays the choice (both nano-USD per hour). If the
+        chosen offer is that of `probe`, the saving is the probe's. `again_at_ms` is when to decide again, such as at
+        the end of a probe; if a back-off ends sooner, that time counts instead.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
         whole = len(market) <= SMALL and self.complete
@@ -80,9 +81,9 @@ class PlacementBuilder:
         misses = [row for row in self._misses(None if whole else LIST_MISSES) if row != chosen]
         instead = ranking.instead
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= LAST_MISFIT]
-        misses = misses[: len(misses) - len(misfits)]  # the others come first
+        misses = misses[: len(misses) - len(misfits)]  # misfits are at the end of the list
         needed = [row for row in (chosen, current, instead) if row is not None]
-        starts = action == "place" or (action == "move" and current is None)  # a move that has begun
+        starts = action == "place" or (action == "move" and current is None)  # the latter: a move that has begun
         safe = starts and chosen is not None and ranking.rejection_reasons[chosen] == NONE
         near = alike(market, order, chosen) if safe and chosen is not None and self._chance(chosen) is None else []
         told = [*best, *misses, *needed, *near]
@@ -144,7 +145,7 @@ class PlacementBuilder:
         )
 
     def waiting(self, awaited: Wait) -> Placement:
-        """The placement of a job that waits for capacity; its cost, finish and saving are those of waiting."""
+        """The placement of a job that waits for capacity. Its cost, finish and saving are those of waiting."""
         shown = self.forecast.over([awaited.row, *self.ranking.outlook.others])
         waits_s = {awaited.row: awaited.seconds}
         sheet = _Sheet(shown, self.filtered, np.array([], np.int64), self.ranking.outlook, wait_s=waits_s)
@@ -173,7 +174,8 @@ class PlacementBuilder:
         return self.ranking.odds(chosen) if likely else None
 
     def _misses(self, limit: int | None) -> list[int]:
-        """Rejected rows, closest first; shared by all jobs with equal requirements if no limit rejects any."""
+        """Rejected rows, closest to a fit first. Jobs with equal requirements share them, unless deadline or budget
+        rejects a row."""
         if self.ranking.rejection_reasons is not self.filtered.rejection_reasons:
             return _misses(self.ranking, limit)
         known = self.filtered.misses
@@ -182,7 +184,7 @@ class PlacementBuilder:
         return known[limit]
 
     def _misfits(self, rows: list[int]) -> list[Alternative]:
-        """Rows that cannot run the job: their cost means nothing. Made once for jobs with equal requirements."""
+        """Alternatives for rows that cannot run the job; they have no cost. Jobs with equal requirements share them."""
         market, known = self.market, self.filtered.reported
         fresh = [row for row in rows if row not in known]
         ages_s = market.price_age_s(np.array(fresh)).tolist() if fresh else ()
@@ -205,7 +207,7 @@ class PlacementBuilder:
     def _not_chosen(
         self, shown: Forecast, order: list[int], best: list[int], chosen: int | None, held: str, *, trying: bool
     ) -> list[_Listed]:
-        """Why the other candidates of `best` were not chosen, in order."""
+        """The other candidates of `best`, in order, with why they were not chosen."""
         if chosen is None:
             return [(row, "the job is not being placed now", True) for row in best]
         if trying:
@@ -233,7 +235,7 @@ class PlacementBuilder:
 
 
 def _best(order: list[int], market: Market) -> list[int]:
-    """The first rows of an order, and the best one at another site, where a standby would go."""
+    """The first rows of an order, and the best row at another site, where a standby would go."""
     head = order[:LIST_BEST]
     site = market.listing.site
     if all(site[row] == site[order[0]] for row in head):
@@ -242,7 +244,7 @@ def _best(order: list[int], market: Market) -> list[int]:
 
 
 def _misses(ranking: Ranking, limit: int | None) -> list[int]:
-    """Rejected rows, those with the last reasons examined first; at most `limit`."""
+    """At most `limit` rejected rows (None: all). Those whose reason is examined last come first."""
     rejection_reasons = ranking.rejection_reasons
     if limit is None:
         barred = np.flatnonzero(rejection_reasons != NONE)
@@ -256,9 +258,11 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
 
 
 class _Sheet:
-    """The columns of a forecast as lists, from which rows are built much faster than from arrays. A job that
-    goes to the first row of `course` may leave it for the others, as soon as they have capacity. `wait_s` are the
-    market seconds after which the capacity of rows is expected."""
+    """The columns of a forecast as lists, from which alternatives are built much faster than from arrays.
+
+    A job that goes to the first row of `course` may leave it for the other rows of `course` as soon as they have
+    capacity. `wait_s` says, by row, after how many market seconds capacity is expected.
+    """
 
     def __init__(
         self,
@@ -294,7 +298,7 @@ class _Sheet:
         self.costs = [_listed(each) for each in (low_cost, found.mid_cost, found.high_cost)]
 
     def view(self, row: int, reason: str, feasible: bool) -> Alternative:
-        """The alternative of a row for a job that moves there from where it is."""
+        """The alternative of a row for a job that goes there from where it is."""
         at = self._forecast.pool.at(row)
         seconds, costs = ([each[at] for each in columns] for columns in (self.seconds, self.costs))
         return self._made(row, at, seconds, costs, reason, feasible)
@@ -313,7 +317,7 @@ class _Sheet:
     def _made(
         self, row: int, at: int, seconds: list[float], costs: list[float], reason: str, feasible: bool
     ) -> Alternative:
-        """`seconds` and `costs`: 5th percentile, expected, 95th."""
+        """An alternative. `seconds` and `costs` are each (5th percentile, expected, 95th percentile)."""
         fits, price, known = self._fits[at], self._price[at], self._forecast.known
         early_s, duration_s, late_s = seconds if fits and known else (None, None, None)
         speed_known = fits and self._speed_known
