@@ -1,4 +1,4 @@
-"""The value table of a market with a single pool: as ValueTable, with few states, so that it is small and quick to ask.
+"""The value table of a market with a single pool: a ValueTable with few states, so that it is small and fast.
 
 The values of slack are the same at every step. So a step of the dynamic program is three small matrix products: what
 the pool does, what waiting costs in slack, and what a restart does.
@@ -17,9 +17,9 @@ from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
 
 STEP_H, LEAST_STEPS, MOST_STEPS = 0.25, 64, 1600
-"""The length of a step, and how many there are at least and at most. Many spells are shorter than half an hour."""
+"""The length of a step (hours), and the least and most steps. Many spells are shorter than half an hour."""
 SLACKS = 56
-"""The values of slack."""
+"""The number of values of slack."""
 
 
 class AloneTable:
@@ -33,7 +33,7 @@ class AloneTable:
         self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
         most_h = max(problem.slack_h, 2 * problem.restart_h, problem.tick_h) * 1.02
-        # Without slack for a restart, only what runs can go on: the values change suddenly there.
+        # Without slack for a restart, only a running machine can go on: the values are discontinuous there.
         above = problem.restart_h + (most_h - problem.restart_h) * np.linspace(0, 1, SLACKS - 2) ** 2
         self._slack_h: Floats = np.array([0.0, problem.restart_h * (1 - 1e-6), *above])
         self._slacks: list[float] = self._slack_h.tolist()
@@ -41,7 +41,7 @@ class AloneTable:
         self._restart_h = problem.restart_h
         self._per_h = (SLACKS - 3) ** 2 / (most_h - problem.restart_h)
         self._rows = 2 * spells.phases + spells.there
-        # Asked for a few numbers at a time, an array of Python's answers sooner than one of numpy.
+        # For reading a few numbers at a time, a Python array is faster than a numpy array.
         self._value = array("f", [0.0]) * ((self._steps + 1) * self._rows * SLACKS)
         self._solve(spells, np.frombuffer(self._value, np.float32).reshape(-1, self._rows, SLACKS))
 
@@ -92,7 +92,7 @@ class AloneTable:
         return self._at(hours_left, slack_h, 0, (1.0,))
 
     def _at(self, hours_left: float, slack_h: float, first: int, weights: Sequence[float]) -> float:
-        """The expectation over the rows from the first, interpolated in time and slack."""
+        """The expectation over the rows from `first`, with these weights, interpolated in time and slack."""
         if hours_left - slack_h <= 1e-9:
             return 0.0
         if slack_h < -1e-9:
@@ -116,7 +116,7 @@ class AloneTable:
         return usd if usd > 0 else 0.0
 
     def _cell(self, slack_h: float) -> tuple[int, float]:
-        """(number of the value of slack below, share of the next one)."""
+        """(index of the value of slack below, fraction of the way to the next one)."""
         slacks = self._slacks
         if slack_h < self._restart_h:
             j = int(slack_h >= slacks[1])
@@ -128,13 +128,16 @@ class AloneTable:
         return j, (slack_h - low) / (high - low) if slack_h > low and high > low else 0.0
 
     def _solve(self, spells: Spells, values: NDArray[np.float32]) -> None:
-        """Fills in the values over (step, row, slack). The rows are: nothing runs, with the pool away and there by
-        phase; the same while it runs on demand; and a spot machine by phase.
+        """Fill in the values over (step, row, slack).
 
-        With more slack than time there is less than no work left. The values there go on in a straight line, because
-        the work ends between two of them."""
+        The rows are, by phase of the pool (away, then there): nothing runs; a machine runs on demand. Then, by phase of
+        the machine: a spot machine runs.
+
+        With more slack than time, less than no work is left. The values there are extrapolated linearly, because the
+        work ends between two values of slack.
+        """
         its, pool, step_h = self.problem, self.problem.pools[0], self._step_h
-        up, bought, spot = spells.away, spells.phases, 2 * spells.phases  # rows: the first there; on demand; on spot
+        up, bought, spot = spells.away, spells.phases, 2 * spells.phases  # first rows: capacity; on demand; spot
         rows = self._rows
         change, survive = spells.step(pool, step_h), spells.survival(pool, step_h)
         pass_on = np.zeros((rows, rows))
@@ -151,7 +154,7 @@ class AloneTable:
         least_usd = min(its.spot_usd[0], its.on_demand_usd[0])
         restarted_usd, done_usd = least_usd * (its.restart_h + work_h), price * work_h[:, None]
         values[0, :bought], values[0, bought:] = restarted_usd[0], done_usd[0]
-        # The same arrays and views serve every step: with so few states, making them is most of the time.
+        # All steps reuse the same arrays and views: with so few states, creating them would take most of the time.
         after, idle, begun = (np.empty((count, SLACKS), np.float32) for count in (rows, bought, rows - bought))
         idles, runs, idle_there = after[:bought], after[bought:], idle[up:]
         runs_bought, runs_spot, begun_bought, begun_spot = runs[:bought], runs[bought:], begun[:bought], begun[bought:]
@@ -174,7 +177,8 @@ class AloneTable:
                 now[bought:, over:] = done_usd[k, :, over:]
 
     def _less(self, hours: float) -> tuple[NDArray[np.float32], int]:
-        """(matrix from values over slack to those by the slack that is so much more, for how many there is none)."""
+        """(matrix that maps values over slack to the values after losing `hours` of slack, by the slack before; how
+        many of the slacks are less than `hours`)."""
         matrix, late = np.zeros((SLACKS, SLACKS), np.float32), 0
         for number, slack_h in enumerate(self._slacks):
             if slack_h - hours < -1e-9:

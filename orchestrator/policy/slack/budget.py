@@ -1,10 +1,10 @@
 """The planner for a budget: ranks what to do now by the expected hours to finish, and never spends more than is left.
 
-No action is taken whose bill in this tick, which is known beforehand, is more than the money left. Waiting costs
-nothing, so the budget is always kept; the value of money (money.py) sees to it that the rest can be paid as well. Where
-it cannot at present prices, the job runs where its money would buy the rest, and otherwise waits for prices to fall.
+The bill of a tick is known in advance, and no action is taken whose bill exceeds the money left. Waiting costs nothing,
+so the budget is always kept. The value of money (money.py) ensures that the rest of the work can be paid as well. If it
+cannot at present prices, the job runs where its money would buy the rest, and otherwise waits for prices to fall.
 
-With a deadline, the job finishes for least as long as that is expected to cost no more than is left.
+With a deadline, the job finishes at the least cost, as long as that is expected to be no more than the money left.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from orchestrator.policy.slack.spells import Floats, Spells
 NEVER_OVER = 1e-6
 """The share of the budget that is kept back, because bills are added up in floating point."""
 CHANGED = 1.5
-"""The most by which a rate may have changed before the table is solved again."""
+"""A table is solved again at the latest when a rate has changed by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Something to do now: its bill in this tick (US$), and the expected hours to finish if the best is done from then
-    on (the table's `ruin_h` where the rest could not be paid); US$ if moves are ranked by the deadline."""
+    """Something to do now, with its bill in this tick (US$).
+
+    `value` is the expected hours to finish if the best is done from then on; the table's `ruin_h` if the rest could not
+    be paid. If moves are ranked by the deadline, it is US$ instead.
+    """
 
     action: Action
     pool: int | None
@@ -37,10 +40,10 @@ class Move:
 
 
 class BudgetPlanner(Planner):
-    """Decides for one job with a budget; with `by_deadline`, it has a deadline as well."""
+    """Decides for one job with a budget; with `by_deadline`, also with a deadline."""
 
     def __init__(self, terms: Terms, budget_usd: float, *, by_deadline: bool = False) -> None:
-        # The value of money has no phases; of several pools, the planner for the deadline knows a machine's.
+        # The value of money has no phases. With several pools, the planner for the deadline uses those of machines.
         pools = len(terms.on_demand_usd)
         super().__init__(terms, Spells(pools, terms.tick_h, machine_h=THERE_H if by_deadline and pools > 1 else ()))
         self._changed = min(self._changed, CHANGED)
@@ -49,7 +52,8 @@ class BudgetPlanner(Planner):
         self._by_deadline = Planner(terms, self.spells) if by_deadline else None
 
     def to_probe(self, now: Situation) -> list[int]:
-        """See Planner; none in a single pool, which would tell ages, and none if they could cost all that is left."""
+        """See Planner. Empty for a single pool, where probes would serve only to learn ages, and if the probes could
+        cost more than the money left."""
         pools = super().to_probe(now) if self.spells.pools > 1 else []
         usd = sum(now.spot_usd[pool] for pool in pools) * self.terms.probe_h
         return pools if usd <= self.left_usd else []
@@ -64,7 +68,7 @@ class BudgetPlanner(Planner):
         self.left_usd -= move.bill_usd
 
     def moves(self, now: Situation) -> list[Move]:
-        """What can be done now, best first, as far as there is money for it."""
+        """What can be done now with the money left, best first."""
         require_numbers("spot price", now.spot_usd)
         require_numbers("remaining work or overhead", (now.work_h, now.overhead_left_h))
         if self._by_deadline is not None:
@@ -85,8 +89,8 @@ class BudgetPlanner(Planner):
         return False
 
     def _dearth(self, now: Situation, move: Move) -> tuple[float, int]:
-        """How to rank moves if no price is low enough to pay for the rest with certainty: the cheapest work first,
-        where the money left would buy all of it."""
+        """The sort key of moves if no price is low enough to pay for the rest with certainty: the cheapest work first,
+        if the money left would buy all of it."""
         if move.pool is None:
             return math.inf, 0
         price = self._price(move.action, move.pool, now)
@@ -100,7 +104,7 @@ class BudgetPlanner(Planner):
         return now.spot_usd[pool] if spot else self.terms.on_demand_usd[pool]
 
     def _bill(self, action: Action, pool: int | None, now: Situation) -> float:
-        """US$ that this tick is billed for."""
+        """US$ that are billed for this tick, with egress."""
         if pool is None:
             return 0.0
         moved = action != "stay" and now.at is not None
@@ -155,6 +159,6 @@ class BudgetPlanner(Planner):
             ahead_h += lost * values.lost(number, work_h, money, states)
         elif pool in problem.on_demand_pools:
             ahead_h = overhead_h + values.on_demand(work_h, kept, states, problem.on_demand_pools.index(pool))
-        else:  # a machine that would not be bought now: it is left after this tick
+        else:  # a machine that would not be bought now: the job leaves it after this tick
             ahead_h = values.waiting(pool, work_h, money, states)
         return used_h + ahead_h

@@ -1,4 +1,5 @@
-"""Values over slack: at each step of time, at which amounts of slack they are known, and what they are with less."""
+"""Values over slack: at which amounts of slack the values of each time step are known, and how to shift them to less
+slack."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats
 
 TOO_LATE = 1e7
-"""The cost of missing the deadline, in hours of the on-demand machine: prices are given in that unit."""
+"""The cost of missing the deadline, in hours of the on-demand machine, which is the unit of all prices here."""
 Table = NDArray[np.float32]
 
 
 class Grid:
-    """The values of slack at each step that can be reached from the present, finest where slack is scarce.
+    """The values of slack at each step that can be reached from the present. They are closest together where slack is
+    scarce.
 
-    Work can only become less, and little more by a restart; so at each time, slack is at least what is left after it,
-    and at most the present slack, or all of the time.
+    Work only becomes less, except for a little more after a restart. So at each time, slack is at least what is left
+    beyond that work, and at most the present slack, or all of the time.
     """
 
     def __init__(self, problem: Problem, steps: int, size: int) -> None:
@@ -39,7 +41,7 @@ class Grid:
         """By step, whether the last value of slack is that of no work left."""
 
     def cell(self, step: int, slack_h: float) -> tuple[int, float]:
-        """(number of the value of slack below, share of the next one)."""
+        """(index of the value of slack below, fraction of the way to the next one)."""
         low, wide, bend = self._rows[step]
         last = self.size - 1
         along = min(max((slack_h - low) / wide, 0.0), 1.0)
@@ -48,20 +50,23 @@ class Grid:
         return j, min(max((along - below) / (above - below), 0.0), 1.0)
 
     def after_step(self, *hours: Floats) -> list[Less]:
-        """With so many hours less slack, a step later: the values there of the values here. One Less for each list of
-        amounts."""
+        """For each list of amounts: a Less that gives the values at each step from those one step later in time, with
+        so many hours less slack."""
         level = (self._low[1:] == self._low[:-1]) & (self._wide[1:] == self._wide[:-1])
         return self._less(hours, slice(0, -1), level, self._left_h[:-1] - 1e-6)
 
     def at_once(self, *hours: Floats) -> list[Less]:
-        """The same without a step."""
+        """As `after_step`, but with the values at the same step."""
         every = np.ones(len(self._left_h) - 1, np.bool_)
         return self._less(hours, slice(1, None), every, np.full(len(every), np.inf))
 
     def _less(self, hours: Sequence[Floats], steps: slice, level: NDArray[np.bool_], done_h: Floats) -> list[Less]:
-        """`steps` of the values there, `level`: whether they lie at the same values of slack as those here, and
-        `done_h`: the slack from which on no work is left there."""
-        # Machines that are equally fast differ in nothing.
+        """The Less objects of `after_step` and `at_once`.
+
+        Their values come from the `steps` of the grid. `level`: whether these have the same values of slack as the
+        steps that they are for. `done_h`: the slack from which on no work is left there.
+        """
+        # Equal amounts, as of machines that are equally fast, are computed once.
         lists = [each[:1] if (each == each[0]).all() else each for each in hours]
         amounts = np.concatenate(lists)
         low, wide, bend = (each[steps, None, None] for each in (self._low, self._wide, self._bend))
@@ -69,7 +74,7 @@ class Grid:
         late, done = slack_h < -1e-9, slack_h >= done_h[:, None, None]
         along = np.clip((slack_h - low) / wide, 0, 1)
         last, here = self.size - 1, np.arange(self.size)
-        # In single precision, a value on the border of two cells may be taken for one of either: they agree there.
+        # In single precision, a value on the border of two cells may fall into either: the cells agree there.
         j = np.minimum((along.astype(np.float32) ** (1 / bend).astype(np.float32) * last).astype(np.intp), last - 1)
         same = level[:, None] & (amounts == 0.0)
         j[same] = np.minimum(here, last - 1)
@@ -90,13 +95,16 @@ class Grid:
 
 
 class Less:
-    """Values at one step, over (amounts, rows, slack) -> values by the slack from which they are reached, if that is
-    less by each of the amounts. Only one amount stands for all that are equal."""
+    """Shifts the values of one step, over (amounts, rows, slack), to the values by the slack from which they are
+    reached, if reaching them takes each of the amounts. If all amounts are equal, only one of them is kept."""
 
     def __init__(self, shift: Table, late: NDArray[np.bool_], moves: NDArray[np.bool_]) -> None:
-        """`shift`, over (steps, amounts, slack there, slack here): the shares of the values there; none where no work
-        is left. Over (steps, amounts, slack here): `late`, whether slack would be negative; `moves`, whether the value
-        is another one than that there."""
+        """`shift`, over (steps, amounts, slack there, slack here), are the weights of the values there; none where no
+        work is left.
+
+        Over (steps, amounts, slack here): `late` says whether slack would be negative, and `moves` whether the value
+        differs from the value there.
+        """
         self._shift, self._alike = shift, shift.shape[1] == 1
         self._still: list[bool] = np.asarray(~moves.any(axis=(1, 2))).tolist()
         self._too_late = late[:, :, None] * np.float32(TOO_LATE)
@@ -116,7 +124,7 @@ class Less:
 
 
 def bills(work_h: Table, step_usd: Table, step_work_h: Table) -> Table:
-    """What each step costs, over (steps, machines, slack): less than `step_usd` if its work is less than
-    `step_work_h`."""
+    """The bill of each step, over (steps, machines, slack). It is `step_usd`, or in proportion less where less work is
+    left than a step does (`step_work_h`)."""
     bills: Table = step_usd[:, None] * np.clip(work_h[:, None] / step_work_h[:, None], 0, 1)
     return bills

@@ -1,4 +1,5 @@
-"""Spells whose rates are known from elsewhere: for pools of the live market, whose history is in the market itself."""
+"""Spells whose rates are known from elsewhere. For pools of the live market, they come from the market's own
+history."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from orchestrator.policy.slack.spells import Floats, Spells
 
 @dataclass(frozen=True, slots=True)
 class PoolRates:
-    """How often missing capacity returns and a machine is lost, per hour; and the last look at the pool: whether it had
-    capacity, and how many hours ago that was (`there` None: not known)."""
+    """How often, per hour, missing capacity returns and a machine is lost.
+
+    `there` says whether the pool had capacity when it was last looked at, `ago_h` hours ago (None: not known).
+    """
 
     returns: float
     losses: float
@@ -23,7 +26,7 @@ class PoolRates:
 
 
 class KnownSpells(Spells):
-    """Two states for each pool, with rates that do not change. The time now is hour 0."""
+    """Spells with two states for each pool and constant rates. The present is hour 0."""
 
     def __init__(self, pools: Sequence[PoolRates], tick_h: float) -> None:
         super().__init__(len(pools), tick_h)

@@ -1,9 +1,8 @@
-"""Steps that are longer than spells: what happens to a job within one step that keeps to one pool.
+"""Steps that are longer than spells: what happens within one step to a job that keeps to one pool.
 
-In such a step a machine is lost and its capacity is back before the step ends, or capacity that the job waits for
-returns in its midst. A job that keeps to a pool runs whenever there is capacity and waits while there is none. What
-that comes to on average, by whether there is capacity when the step begins and when it ends, follows from the pool's
-rates, if these are constant.
+During such a step, a machine may be lost and its capacity be back before the step ends, or capacity that the job waits
+for may return. A job that keeps to a pool runs whenever there is capacity, and waits otherwise. If the pool's rates are
+constant, the averages of this follow from them, given whether there is capacity when the step begins and when it ends.
 """
 
 from __future__ import annotations
@@ -22,9 +21,10 @@ from orchestrator.policy.slack.problem import Problem
 class Within:
     """A pool during a step at whose beginning or end it has capacity.
 
-    `stays`: the probability that it has capacity at the end if it has at the beginning. On average, it has capacity for
-    `kept_h` hours and gets it back `kept_returns` times if it has it at both ends. If only at one of them, the hours
-    are `changed_h`, and the returns `changed_returns`, besides that with which the first of these hours begins.
+    `stays`: the probability of capacity at the end, given capacity at the beginning. With capacity at both ends, the
+    pool has it for `kept_h` hours on average, and gets it back `kept_returns` times. With capacity at only one end, it
+    has it for `changed_h` hours on average, and gets it back `changed_returns` times, not counting the return with
+    which the first of these hours begins.
     """
 
     stays: float
@@ -35,8 +35,8 @@ class Within:
 
 
 def within(returns: float, losses: float, hours: float) -> Within:
-    """A step of so many hours, with the rates (per hour) at which capacity returns and is lost: a Markov chain in
-    continuous time with two states."""
+    """The averages over a step of so many hours, with the rates (per hour) at which capacity returns and is lost. The
+    pool is a continuous-time Markov chain with two states."""
     total = returns + losses
     there, away = returns / total, losses / total
     forgot = -math.expm1(-total * hours)
@@ -55,7 +55,7 @@ def within(returns: float, losses: float, hours: float) -> Within:
 
 
 class LongSteps:
-    """The values of keeping to a pool for a step. Tables are as in ValueTable; `steps` is one Within for each pool."""
+    """The values of keeping to a pool for a step. Tables are as in ValueTable; `steps` has one Within for each pool."""
 
     def __init__(self, problem: Problem, grid: Grid, step_h: float, steps: Sequence[Within]) -> None:
         def done_h(ran_h: float, restarts: float) -> float:
@@ -73,16 +73,21 @@ class LongSteps:
         self._back_bill = _bills(grid, usd * [each.changed_h for each in steps], changed_h)
 
     def stay(self, step: int, running: Table, lost: Table) -> Table:
-        """The value of running now, over (pools, states, slack), by those after the step: if the machine runs then, and
-        if its capacity is gone."""
+        """The value of running now, over (pools, states, slack).
+
+        It is computed from the values after the step: `running` if the machine runs then, `lost` if its capacity is
+        gone.
+        """
         found: Table = self._stays * self._kept(step, running)
         found += (1 - self._stays) * self._changed(step, lost)
         found += self._bill[step][:, None]
         return found
 
     def back(self, step: int, after: Table) -> Table:
-        """The value of waiting for a pool whose capacity is back at the end of the step, over (pools, states, slack),
-        by the values then of a job whose checkpoint is there. The restart is theirs."""
+        """The value of waiting for a pool whose capacity is back at the end of the step, over (pools, states, slack).
+
+        `after` are the values then of a job whose checkpoint is there; they include the restart.
+        """
         found: Table = self._changed(step, after) + self._back_bill[step][:, None]
         return np.minimum(found, TOO_LATE, out=found)
 

@@ -1,12 +1,12 @@
 """The value of money: the least expected hours to finish, by work left, money left, what runs and which pools have
 capacity.
 
-The counterpart of the value of slack (value.py). Waiting costs time and no money, so that a budget can always be kept;
-what must be avoided is to spend what the rest needs. A job whose money buys the rest nowhere is counted as taking RUIN
-times as long as its work.
+This is the counterpart of the value of slack (value.py). Waiting costs time but no money, so a budget can always be
+kept; what must be avoided is to spend what the rest of the work needs. If its money buys the rest nowhere, a job counts
+as taking RUIN times as long as its work.
 
-A stochastic dynamic program over the work left, from its end backwards. Prices stay as they are, and pools come and go
-by the chains of `Spells`, but machines by their mean rate of losses.
+It is a stochastic dynamic program over the work left, from its end backwards. Prices are constant. Pools change by the
+chains of `Spells`, but machines are lost at their mean rate.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from orchestrator.policy.slack.spells import Floats, Spells
 from orchestrator.policy.slack.value import PoolTable, joint, joint_change, others
 
 RUIN = 5.0
-"""How many times the hours of work a job counts as taking that runs out of money."""
+"""How many times the hours of its work a job counts as taking if it runs out of money."""
 LAYERS, MONEYS, BEND = 64, 40, 1.5
-"""The numbers of steps of work and of money. With a larger BEND, more of the latter lie where money is scarce."""
+"""The number of steps of work, and of values of money. With a larger BEND, more of the latter are where money is
+scarce."""
 WAITS_H = (64.0, 32.0, 16.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5)
-"""How long a job waits before it looks again: the last of these first."""
+"""The times for which a job waits before it looks again, in hours: the last one first, then the one before it, and so
+on."""
 Table = NDArray[np.float32]
 
 
 class MoneyTable(PoolTable):
     """The solution of a Problem without its deadline. Money is in the problem's unit.
 
-    Wherever it is asked, `states` are the probabilities of each considered pool's state, independent of each other.
+    In all methods, `states` are the probabilities of each considered pool's state; pools are independent.
     """
 
     def __init__(self, problem: Problem, spells: Spells) -> None:
@@ -44,19 +46,19 @@ class MoneyTable(PoolTable):
         self._modes, self._spot = self._solved(spells, self._places)
 
     def waiting(self, at: int | None, work_h: float, money: float, states: Sequence[Floats]) -> float:
-        """Hours to finish if nothing runs, with the checkpoint in a pool."""
+        """Hours to finish if nothing runs and the checkpoint is in the pool `at`."""
         return self._at(work_h, money, self._modes[:, :, self._place_of[at]], joint(states))
 
     def on_demand(self, work_h: float, money: float, states: Sequence[Floats], number: int = 0) -> float:
-        """Hours to finish while it runs on demand, in the pool with this number among those on demand."""
+        """Hours to finish while a machine runs on demand, in the pool with this number among the on-demand pools."""
         return self._at(work_h, money, self._modes[:, :, len(self._places) + 1 + number], joint(states))
 
     def spot(self, number: int, work_h: float, money: float, states: Sequence[Floats]) -> float:
-        """Hours to finish while it runs in the spot pool with this number among those considered."""
+        """Hours to finish while a machine runs in the spot pool with this number among those considered."""
         return self._at(work_h, money, self._spot[:, number], joint(others(states, number)))
 
     def lost(self, number: int, work_h: float, money: float, states: Sequence[Floats]) -> float:
-        """Hours to finish after the loss of a machine there."""
+        """Hours to finish after the loss of a machine in the spot pool with this number."""
         values = self._modes[:, self._gone[number], self._place_of[self.problem.pools[number]]]
         return self._at(work_h, money, values, joint(others(states, number)))
 
@@ -67,7 +69,7 @@ class MoneyTable(PoolTable):
         along = min(work_h / self._layer_h, float(LAYERS))
         k = min(int(along), LAYERS - 1)
         more = along - k
-        # The same money per hour of work is asked of both layers.
+        # Both layers are read at the same money per hour of work.
         hours = 0.0
         for layer, share in ((k, 1 - more), (k + 1, more)):
             if share > 0 and layer > 0:
@@ -79,8 +81,11 @@ class MoneyTable(PoolTable):
         return float(hours)
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
-        """(values while no spot machine runs, over (layer, joint state, mode, money), where the modes are the places of
-        the checkpoint, nowhere, and on demand; values on spot, over (layer, pool, the others' joint state, money))."""
+        """(values while no spot machine runs, over (layer, joint state, mode, money); values on spot, over (layer,
+        pool, the others' joint state, money)).
+
+        The modes are: nothing runs and the checkpoint is in each of the places, or nowhere; a machine runs on demand.
+        """
         its, grid, count = self.problem, self._grid, len(self.problem.pools)
         step_h = [self._layer_h / speed for speed in its.speed]
         lost = [
@@ -145,8 +150,11 @@ class MoneyTable(PoolTable):
 
 
 class _Grid:
-    """The values of money at each layer: from what the work left costs on the cheapest machine to what it costs on
-    demand with a few restarts, beyond which more buys nothing."""
+    """The values of money at each layer.
+
+    They range from what the work left costs on the cheapest machine to what it costs on demand with a few restarts;
+    more money than that makes no difference.
+    """
 
     def __init__(self, problem: Problem, layer_h: float) -> None:
         spot = [usd / speed for usd, speed in zip(problem.spot_usd, problem.speed, strict=True)]
@@ -159,7 +167,8 @@ class _Grid:
         self._rows = list(zip(self._low.tolist(), self._wide.tolist(), strict=True))
 
     def cell(self, layer: int, money: float) -> tuple[int, float]:
-        """(number of the value of money below, share of the next one); (-1, 0) if the money buys the rest nowhere."""
+        """(index of the value of money below, fraction of the way to the next one); (-1, 0) if the money buys the rest
+        nowhere."""
         low, wide = self._rows[layer]
         along = (money - low) / wide
         if along < -1e-9:
@@ -169,7 +178,8 @@ class _Grid:
         return j, at - j
 
     def less(self, money: float, layers: int) -> _Less:
-        """With so much less money, and so many layers of work less: the values there of the values here."""
+        """A _Less that gives the values at each layer from those with so much less money, so many layers of work
+        later."""
         left = self._money[1:] - money
         low, wide = (each[1 - layers : len(each) - layers, None] for each in (self._low, self._wide))
         along = (left - low) / wide
@@ -179,7 +189,7 @@ class _Grid:
 
 
 class _Less:
-    """Values over money at one layer -> values by the money from which they are reached."""
+    """Shifts values over money at one layer to the values by the money from which they are reached."""
 
     def __init__(self, j: NDArray[np.intp], more: Floats, ruined: NDArray[np.bool_]) -> None:
         self._below, self._above, self._more, self._ruined = j, j + 1, more, ruined

@@ -1,7 +1,7 @@
-"""The planner: keeps what was seen, solves the value table again as that changes, and ranks what to do now.
+"""The planner: keeps what was observed, solves the value table again when that changes, and ranks what to do now.
 
-It sees only what its caller saw: prices, the pools that were looked at, and the machine that runs. All times are hours
-since the first tick; a tick is how often the caller can act.
+It knows only what its caller observed: prices, the pools that were looked at, and the machine that runs. All times are
+hours since the first tick; a tick is how often the caller can act.
 """
 
 from __future__ import annotations
@@ -20,26 +20,29 @@ from orchestrator.policy.slack.value import ValueTable
 Action = Literal["wait", "stay", "spot", "on_demand"]
 
 POOLS = 6
-"""The most spot pools that one table considers: the cheapest, counting the time without capacity as bought."""
+"""The most spot pools that one table considers. They are the cheapest ones, where time without capacity counts as
+bought on demand."""
 AWAY_H, THERE_H = (1.0, 4.0), (0.5, 2.0)
-"""Ages at which the phases of a single pool begin. Of several pools, only the machine that runs has the phases of
-THERE_H, and the pools have one: their tables would grow too large."""
+"""The ages (hours) at which the phases of a single pool begin: of its absences and of its machines.
+
+With several pools, only the running machine has the phases of THERE_H, and each pool has a single phase; otherwise
+their tables would be too large.
+"""
 CHANGED, CHANGED_ALONE = 1.3, 2.0
-"""The factor by which a rate must have changed to solve the table again: with several pools, and with a single one,
-which has more rates, so that one of them changes more often. PRICE_CHANGED is that of a price."""
+"""The factor by which a rate must have changed to solve the table again: with several pools, and with a single one. The
+latter has more rates, so it is more likely that one of them has changed. PRICE_CHANGED is the factor for a price."""
 PRICE_CHANGED = 1.05
 CHECK_H = 2.0
-"""How often that is checked."""
+"""How often changes of rates and prices are checked, in hours."""
 JUMPED, JUMP_H = 1.3, 0.5
-"""The factor of a price change that is looked at after JUMP_H."""
+"""A price that has changed by the factor JUMPED is already noticed after JUMP_H hours."""
 PROBE_SHARE, PROBES_AHEAD = 0.01, 0.5
-"""The share of the time for which probes may be billed, and the share of the work's time that counts as passed when the
-job begins."""
+"""The share of the time for which probes may be billed, and the share of the work's time that counts as already passed
+when the job begins."""
 TIE = 0.01
-"""The share of a tick's on-demand price by which an action must be better than one that is less trouble: nothing
-changes, or at least the job goes on."""
+"""An action must be better than one that is less trouble (TROUBLE) by this share of a tick's on-demand price."""
 MARGIN_TICKS = 1
-"""Ticks kept back: simulators and clouds may take one to start a machine."""
+"""Ticks that are kept back, because simulators and clouds may take one to start a machine."""
 
 AnyTable: TypeAlias = ValueTable | AloneTable
 
@@ -48,11 +51,15 @@ TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What does not change: hours of work are those of a machine with speed 1; `egress_usd` is what a launch costs by
-    the checkpoint's pool and the launch's. A pool in `only_spot` or `only_on_demand` has one kind of machine; its other
-    price counts for nothing. A machine that is bought on demand is kept for `kept_h`, but at least for a tick, and not
-    if that endangers the deadline. Raises ValueError if there is no pool, a pool lacks a price or a speed, or a number
-    is not possible."""
+    """What does not change during a job. Raises ValueError if there is no pool, if a pool lacks a price or a speed, or
+    if a number is not possible.
+
+    - `speed`: by pool. Hours of work are those of a machine with speed 1.
+    - `egress_usd`: what a launch costs, by the pool of the checkpoint (row) and that of the launch (column).
+    - `only_spot`, `only_on_demand`: pools with only one kind of machine. The other price of such a pool is ignored.
+    - `kept_h`: for how long a machine that is bought on demand is kept; at least a tick, and less if keeping it would
+      endanger the deadline.
+    """
 
     restart_h: float
     tick_h: float
@@ -79,7 +86,8 @@ class Terms:
 
 
 class Situation(NamedTuple):
-    """What is known now. `ticks_left` includes this one; `running` is (pool, whether it is spot)."""
+    """What is known now. `ticks_left` includes the present tick; `running` is (pool, whether the machine is spot); `at`
+    is the pool of the checkpoint."""
 
     now_h: float
     ticks_left: int
@@ -91,8 +99,11 @@ class Situation(NamedTuple):
 
 
 class Option(NamedTuple):
-    """Something to do now, and the expected cost (US$) to finish if it is done and the best is done from then on. Where
-    that would miss the deadline, it is TOO_LATE hours of on-demand."""
+    """Something to do now.
+
+    `usd` is the expected cost (US$) to finish if this is done now and the best from then on. If that would miss the
+    deadline, it is TOO_LATE hours of on-demand.
+    """
 
     action: Action
     pool: int | None
@@ -107,7 +118,7 @@ class Act(NamedTuple):
 
 
 class Planner:
-    """Decides for one job, whose deadline is met whenever buying on demand from now on could still meet it."""
+    """Decides for one job. Its deadline is met whenever buying on demand from now on could still meet it."""
 
     def __init__(
         self,
@@ -115,7 +126,7 @@ class Planner:
         spells: Spells | None = None,
         solve: Callable[[Problem, Spells], AnyTable] | None = None,
     ) -> None:
-        """`spells` is what is known already, by default nothing; `solve` gives the table of a problem."""
+        """`spells` is what is known already (default: nothing). `solve` makes the table of a problem."""
         count = len(terms.on_demand_usd)
         self.terms = terms
         # Tables count money in hours of on-demand, so that TOO_LATE is more than any job costs.
@@ -136,11 +147,13 @@ class Planner:
         self._began: tuple[float, float] | None = None  # when, and the hours of work then
 
     def to_probe(self, now: Situation) -> list[int]:
-        """The pools to look at: as many as may be billed, of those that cost less than on-demand; first those that were
-        not looked at for longest. A large machine's probe counts as many of a small one's.
+        """The pools to look at now: as many as may be billed, of those that cost less than on-demand. Pools that were
+        not looked at for longest come first. The probe of a large machine counts as several probes of a small one.
 
-        A single pool is looked at while the job runs on demand: capacity that has been there for a while is worth going
-        back to sooner than capacity that has just come. If nothing runs, trying a launch tells as much for nothing."""
+        A single pool is looked at only while the job runs on demand, because capacity that has been there for a while
+        is worth going back to sooner than capacity that has just come. While nothing runs, trying a launch gives the
+        same information at no cost.
+        """
         if self._late(now) or (self.spells.pools == 1 and now.running is None):
             return []
         terms, probe_h = self.terms, self.terms.probe_h
@@ -165,20 +178,20 @@ class Planner:
         return found
 
     def _size(self, pool: int) -> float:
-        """How many of the slowest machine a pool's does the work of, and costs about."""
+        """The size of a pool's machine: how many of the slowest machines do the same work, and cost about the same."""
         return self.terms.speed[pool] / min(self.terms.speed)
 
     def probed(self, pool: int, there: bool, now: Situation) -> None:
-        """Records a probe; it is billed if there was capacity."""
+        """Records a probe. It is billed if there was capacity."""
         self.spells.saw(pool, there, now.now_h)
         self._probed_h += self.terms.probe_h * there * self._size(pool)
 
     def best(self, now: Situation) -> Act:
         """The first of `options`.
 
-        The table is not needed for it in a single pool where a spot machine works and costs no more than on-demand:
-        buying, or waiting, is possible a tick later, too, with more of the work done. Nor is it while the job runs on
-        demand and the pool is empty: what was bought is not given up only to wait.
+        In a single pool, two cases need no table. If a spot machine works and costs no more than on-demand, the job
+        stays: buying or waiting is still possible a tick later, with more of the work done. If the job runs on demand
+        and the pool is empty, it stays too: a bought machine is not given up only to wait.
         """
         if self.spells.pools == 1 and now.running is not None:
             if not now.running[1] and self.spells.seen(0, now.now_h) is False:
@@ -192,7 +205,8 @@ class Planner:
         return Act(first.action, first.pool)
 
     def options(self, now: Situation) -> list[Option]:
-        """What can be done now, best first. Launches in pools that were seen to have no capacity are left out."""
+        """What can be done now, best first. Launches in pools that were just seen to have no capacity are left out.
+        Raises ValueError for a price or a time that is not possible."""
         require_numbers("spot price", now.spot_usd)
         require_numbers("remaining work or overhead", (now.work_h, now.overhead_left_h))
         if len(now.spot_usd) != self.spells.pools:
@@ -213,7 +227,8 @@ class Planner:
         return self._in_danger(now, found)
 
     def _in_danger(self, now: Situation, found: list[Option]) -> list[Option]:
-        """The deadline may be lost: a machine that already trains at full speed is kept, else the fastest is bought."""
+        """The order if the deadline may be missed: a machine that already trains at full speed is kept; otherwise the
+        fastest is bought."""
         first: Action = "on_demand"
         if now.running is not None:
             pool, spot = now.running
@@ -222,11 +237,12 @@ class Planner:
         return sorted(found, key=lambda option: option.action != first)
 
     def _late(self, now: Situation) -> bool:
-        """Whether nothing but buying could still meet the deadline."""
+        """Whether only buying on demand could still meet the deadline."""
         return not self.safe_after(now, 0.0)
 
     def safe_after(self, now: Situation, progress_h: float, later_h: float = 0.0) -> bool:
-        """Whether buying in the next tick, or `later_h` after it, still meets the deadline, after so much work."""
+        """Whether buying on demand in the next tick, or `later_h` after it, still meets the deadline, if `progress_h`
+        hours of work are done by then."""
         left_h = (now.work_h - progress_h) / self.fastest + self.terms.restart_h + later_h
         return math.ceil(left_h / self.terms.tick_h + 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
 
@@ -240,7 +256,7 @@ class Planner:
         return self._table
 
     def _outdated(self, now: Situation, problem: Problem) -> bool:
-        """Whether rates, prices, work or what runs have changed since the table was solved."""
+        """Whether rates, prices, the work or the running machine have changed too much since the table was solved."""
         if now.work_h / self.fastest > problem.hours_left - problem.slack_h + 1e-6:
             return True
         if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
@@ -262,9 +278,10 @@ class Planner:
         return due and self.spells.changed_by(self._rates) > self._changed
 
     def _bought_pools(self, now: Situation) -> tuple[int, ...]:
-        """Where on-demand is bought: the fastest machine, and the one that finishes the work for least, if another.
+        """The pools where on-demand is bought: that of the fastest machine, and that where finishing costs least, if it
+        is another.
 
-        Egress counts, so that a machine that costs the same elsewhere is not the cheapest.
+        Egress counts, so a machine at the same price in another place is not the cheapest.
         """
         terms = self.terms
         if len(terms.speed) == 1:
@@ -312,7 +329,7 @@ class Planner:
 
 
 class _Ahead:
-    """One tick's look-ahead: what an action costs in this tick, and the value of where it leads."""
+    """A look-ahead of one tick: what an action costs in this tick, and the value of the situation to which it leads."""
 
     def __init__(self, planner: Planner, table: AnyTable, now: Situation) -> None:
         self._planner, self._table, self._now = planner, table, now
@@ -322,20 +339,20 @@ class _Ahead:
         self._unit_usd = planner.unit_usd
         self._too_late_usd = TOO_LATE * self._unit_usd
         self._work_h = now.work_h / self._fastest
-        # With several pools and hardly any slack, counting it as lost costs more than it saves.
+        # With several pools, keeping slack back when there is hardly any costs more than it saves.
         self._kept_back_h = MARGIN_TICKS * self._terms.tick_h if self._spells.pools == 1 else 0.0
         self._states = [self._spells.useful(pool, now.now_h) for pool in table.problem.pools]
         if now.running is not None and now.running[1]:
             self._give_up(now.running[0])
 
     def _give_up(self, pool: int) -> None:
-        """Where machines age, a pool whose machine is given up counts as empty: a machine that is started there again
+        """If machines have phases of age, a pool whose machine is given up counts as empty, because a new machine there
         would be no older."""
         if self._spells.ages > self._spells.there:
             self._states[self._table.problem.pools.index(pool)] = self._spells.step(pool, self._terms.tick_h)[0]
 
     def wait(self) -> Option:
-        """Nothing runs in this tick."""
+        """The option that nothing runs in this tick."""
         if not self._planner.safe_after(self._now, 0.0):
             return Option("wait", None, self._too_late_usd)
         hours = self._usable(self._left_h - self._work_h)
@@ -343,7 +360,7 @@ class _Ahead:
         return Option("wait", None, usd * self._unit_usd)
 
     def buy(self, pool: int) -> Option:
-        """An on-demand machine is started; if one runs there already, it goes on."""
+        """The option to start an on-demand machine; if one runs there already, to keep it."""
         if self._now.running == (pool, False):
             return self.stay(pool, spot=False)
         restart_h, tick_h = self._terms.restart_h, self._terms.tick_h
@@ -353,16 +370,16 @@ class _Ahead:
         return Option("on_demand", pool, usd + self._egress(pool))
 
     def stay(self, pool: int, spot: bool) -> Option:
-        """What runs goes on."""
+        """The option to keep the running machine."""
         overhead_h = self._now.overhead_left_h
         usd = self._on_spot(pool, overhead_h) if spot else self._bought(pool, overhead_h, self._terms.tick_h)
         return Option("stay", pool, usd)
 
     def take(self, pool: int, instead: Option) -> Option:
-        """A spot machine is started, which succeeds.
+        """The option to start a spot machine, given that the launch succeeds.
 
-        That it succeeds is good news about the pool, whatever is done next. While a spot machine runs, which would be
-        given up, the launch is compared with the best thing `instead` as if that news was known in both cases.
+        A successful launch is good news about the pool, whatever is done next. If the launch would replace a running
+        spot machine, it is compared with the best other option (`instead`) as if the news were known in both cases.
         """
         usd = self._on_spot(pool, self._terms.restart_h) + self._egress(pool)
         given_up = self._now.running is not None and self._now.running[1]
@@ -376,7 +393,7 @@ class _Ahead:
         return Option("spot", pool, usd)
 
     def _again(self, option: Option) -> Option:
-        """The same, by what is known of the pools now."""
+        """The same option, valued by what is known of the pools now."""
         if option.pool is None:
             return self.wait()
         if option.action == "on_demand":
@@ -387,26 +404,25 @@ class _Ahead:
         return 0.0 if self._now.at is None else float(self._terms.egress_usd[self._now.at][pool])
 
     def _usable(self, slack_h: float, later_h: float = 0.0) -> tuple[float, float]:
-        """(hours left `later_h` after this tick, slack then) without the ticks that are kept back, which are not for
-        spending."""
+        """(hours left `later_h` after this tick, slack then), both without the ticks that are kept back."""
         back_h = min(max(slack_h, 0.0), self._kept_back_h)
         return self._left_h - later_h - back_h, slack_h - back_h
 
     def _progress_h(self, pool: int, overhead_h: float, hours: float) -> float:
-        """Hours of work, on the fastest machine, that is done there in so many hours."""
+        """Hours of work, as of the fastest machine, that are done there within `hours`."""
         return max(0.0, hours - overhead_h) * self._terms.speed[pool] / self._fastest
 
     def _used_h(self, pool: int, overhead_h: float, hours: float) -> float:
-        """How many of these hours pass until the work is done."""
+        """How much of `hours` passes until the work is done."""
         return min(hours, overhead_h + self._now.work_h / self._terms.speed[pool])
 
     def _bought(self, pool: int, overhead_h: float, hours: float) -> float:
-        """An on-demand machine runs for at least a tick."""
+        """The cost (US$) to finish if an on-demand machine runs for `hours`, which are at least a tick."""
         progress_h, later_h = self._progress_h(pool, overhead_h, hours), hours - self._terms.tick_h
         work_h, left_h = self._work_h - progress_h, self._left_h - later_h
         overhead_after_h = max(0.0, overhead_h - hours)
         pace = self._terms.speed[pool] / self._fastest
-        # A slower machine must finish in time itself, or leave time to change to the fastest.
+        # A slower machine must either finish in time itself, or leave enough time to change to the fastest.
         finishes = overhead_after_h + work_h / pace <= left_h + 1e-9
         if pace < 1 and not finishes and not self._planner.safe_after(self._now, progress_h * self._fastest, later_h):
             return self._too_late_usd
@@ -415,12 +431,12 @@ class _Ahead:
         paces, states = self._table.problem.on_demand_speed, self._later(later_h)
         if pace in paces:
             after = self._table.on_demand(*after_h, states, paces.index(pace))
-        else:  # a machine that would not be bought now: it is left after that
+        else:  # a machine that would not be bought now: the job leaves it after that
             after = self._table.waiting(pool, *after_h, states)
         return min(cost + after * self._unit_usd, self._too_late_usd)
 
     def _later(self, hours: float) -> list[Floats]:
-        """The probabilities of each pool's state after so many more hours."""
+        """The probabilities of each pool's state `hours` later."""
         if hours <= 0:
             return self._states
         pools = self._table.problem.pools
@@ -445,7 +461,7 @@ class _Ahead:
 
 
 def require_numbers(what: str, values: Iterable[float]) -> None:
-    """Raises ValueError for a value that is not finite or is negative."""
+    """Raises ValueError if one of the values is negative or not finite. `what` names them in the message."""
     for value in values:
         if not 0 <= value < math.inf:
             raise ValueError(f"a {what} is {value}; it must be a finite number of at least 0")

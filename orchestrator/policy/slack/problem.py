@@ -1,4 +1,4 @@
-"""What the planner's tables solve."""
+"""The problem that the planner's tables solve."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from orchestrator.policy.slack.spells import Floats
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is left to do, and at which prices. Hours, US$ per hour; pools by their number in the market.
+    """What is left to do, and the prices. Times are hours, prices are per hour (in units of Planner.unit_usd, if a
+    Planner asks); pools are numbered as in the market.
 
-    `spot_usd` and `speed` (relative to the fastest on-demand machine's, at most 1) are those of `pools`, the spot pools
-    that are considered, and `on_demand_usd` and `on_demand_speed` those of `on_demand_pools`, the first of which is the
-    fastest; `egress_usd` is what a launch costs by the checkpoint's pool and the launch's. `at` is where the checkpoint
-    is, None if there is none.
+    - `pools`: the spot pools that are considered, with `spot_usd` and `speed` (relative to the fastest on-demand
+      machine, at most 1).
+    - `on_demand_pools`: the on-demand pools, the fastest first, with `on_demand_usd` and `on_demand_speed`.
+    - `egress_usd`: what a launch costs, by the pool of the checkpoint (row) and that of the launch (column).
+    - `at`: the pool of the checkpoint; None if there is no checkpoint.
     """
 
     hours_left: float

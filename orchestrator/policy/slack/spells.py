@@ -1,12 +1,12 @@
-"""Spells: how long the spot capacity of each pool stays available and stays away, learned from what was seen.
+"""Spells: how long the spot capacity of each pool stays available or away, learned from observations.
 
-Each pool is a continuous-time Markov chain. While capacity is away it passes through age phases, because a pool that
-has been empty for long tends to stay empty; while it is there, it passes through age phases, too, because capacity that
-has been there for long tends to stay. With several pools there is one phase of each kind.
+Each pool is a continuous-time Markov chain. While capacity is away, the pool passes through phases of age, because a
+pool that has been empty for long tends to stay empty. While capacity is there, it also passes through phases of age,
+because capacity that has been there for long tends to stay. With several pools, there is one phase of each kind.
 
-With several phases, their rates are learned together (ageing.py). With one of each kind, its rate has a gamma
-posterior. It is shrunk towards the rate of all pools together, which is shrunk towards the prior below: pools that were
-seen little behave like the others. Looks may be far apart; what happened between two of them is counted by its
+With several phases, their rates are learned together (ageing.py). With one phase of each kind, its rate has a gamma
+posterior. It is shrunk towards the rate of all pools together, and that towards the prior below, so pools with few
+observations are treated like the others. Looks may be far apart. What happened between two looks is counted by its
 expectation given both (the E step of Hobolth and Jensen 2005, "Statistical inference in evolutionary models of DNA
 sequences via the EM algorithm").
 """
@@ -29,22 +29,22 @@ SPELL_H = 8.0
 AGE_RATE, AGE_SHIFT_H = 2.0, 0.5
 """Prior rate at which a spell of age a ends, with several phases: AGE_RATE / (AGE_SHIFT_H + a) per hour."""
 ALL_POOLS = 1.0
-"""With one phase of each kind: the prior's weight, in ended spells, against what was seen in all pools."""
+"""With one phase of each kind: how much the prior counts against the observations of all pools, in ended spells."""
 ONE_POOL = 1.5
-"""The same of all pools against what was seen in one."""
+"""Likewise, how much all pools count against the observations of one pool."""
 _LAST_PHASE = 4.0  # the prior rate of the last phase is the mean until this many times its beginning, plus 8 h
 _HIDDEN_H = 1.0  # with several phases, the most that a time without looks counts as
 _MOST_CACHED = 2000
-_MOST_ROUNDS, _CLOSE_ENOUGH = 50, 1e-4  # for the rates of machines by age, whose mean is that of their pool
-_CLOSE = 1.5  # looks at most this many ticks apart follow each other: nothing happened in between
+_MOST_ROUNDS, _CLOSE_ENOUGH = 50, 1e-4  # of the iteration that gives the rates by age the mean rate of their pool
+_CLOSE = 1.5  # looks at most this many ticks apart are consecutive: nothing happened in between
 
 
 class Spells:
     """What is known of the spells of each pool. Times are hours since the first tick; rates are per hour.
 
     `away_h` and `there_h` are the ages at which the second and later phases begin. The state of a pool is one of
-    `phases`: the phases of its absence by age, then those of its presence. The machine that runs in a pool has the
-    phases of its presence; if that has only one, `machine_h` are the ages at which a machine's phases begin.
+    `phases`: first the phases of its absence by age, then those of its presence. The machine that runs in a pool has
+    the phases of presence. If presence has only one phase, `machine_h` are the ages at which a machine's phases begin.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Spells:
         return self._was_there[pool]
 
     def last_look_h(self, pool: int) -> float | None:
-        """When the pool was looked at last; None if never."""
+        """When the pool was last looked at (hours since the first tick); None if never."""
         return None if self._state[pool] is None else self._seen_h[pool]
 
     def ends(self, pool: int) -> tuple[Floats, Floats]:
-        """(rates at which an absence ends, rates at which a machine there is lost), by phase."""
+        """(rates at which an absence ends, rates at which a machine is lost), by phase of the pool."""
         known = self._known_ends.get(pool)
         if known is not None:
             return known
@@ -110,7 +110,7 @@ class Spells:
         return known
 
     def losses(self, pool: int) -> Floats:
-        """Rates at which a machine there is lost, by the phase of its age."""
+        """Rates at which a machine in the pool is lost, by the phase of the machine's age."""
         lost = self.ends(pool)[1]
         if self.ages == self.there:
             return lost
@@ -119,9 +119,12 @@ class Spells:
         return self._known_losses[pool]
 
     def _by_age(self, pool: int, lost: float) -> Floats:
-        """The same where presence has one phase, with the rate `lost`: it is what a machine is lost at on average over
-        the time that there is capacity. How the rate depends on the age is learned from all pools together, as far as
-        they were watched from tick to tick, and then from the pool itself."""
+        """As `losses`, if presence has a single phase. Its rate `lost` is the mean over the time that there is
+        capacity.
+
+        How the rate depends on the age is first learned from all pools together, from the times when they were watched
+        from tick to tick, and then from the pool itself.
+        """
         usual = np.array([float(self.ends(each)[1][0]) for each in range(self.pools)])
         ends, spent = self._watched_ends, self._watched_spent
         shape = (ALL_POOLS + ends.sum(axis=0)) / (ALL_POOLS / self._usual + usual @ spent)
@@ -134,26 +137,27 @@ class Spells:
         return np.asarray((ONE_POOL + ends[pool]) / (ONE_POOL / rates + spent[pool]))
 
     def rates(self, pool: int) -> tuple[Floats, ...]:
-        """Everything that is learned of a pool."""
+        """All rates that are learned of a pool."""
         ends = self.ends(pool)
         return ends if self.ages == self.there else (*ends, self.losses(pool))
 
     def step(self, pool: int, hours: float) -> Floats:
-        """Probabilities of the pool's state (column) after some hours, by its state now (row)."""
+        """Transition probabilities of the pool's state over `hours`: from the state now (row) to the state then
+        (column)."""
         return self._cached("state", pool, hours)
 
     def constant(self, pool: int) -> tuple[float, float] | None:  # noqa: ARG002
-        """(rate at which an absence ends, rate at which a machine there is lost) if they depend on nothing; None here:
-        they are learned, by age."""
+        """(rate at which an absence ends, rate at which a machine is lost), if both are constant. None here, because
+        they are learned by age."""
         return None
 
     def survival(self, pool: int, hours: float) -> Floats:
-        """Probabilities of the phase of a machine there (column) after some hours, by its phase now (row). The last
-        column and row stand for a machine that was lost."""
+        """Transition probabilities of a machine's phase over `hours`: from its phase now (row) to its phase then
+        (column). The last row and column stand for a lost machine."""
         return self._cached("machine", pool, hours)
 
     def state(self, pool: int, now_h: float) -> Floats:
-        """Probabilities of the pool's state now; the long-run shares if it was never looked at."""
+        """Probabilities of the pool's state now. If it was never looked at, these are the long-run shares."""
         known = self._state[pool]
         if known is None:
             return np.asarray(np.linalg.matrix_power(self.step(pool, 4.0), 64)[0])
@@ -164,7 +168,7 @@ class Spells:
         return np.asarray(known @ self.step(pool, ticks * self.tick_h))
 
     def soon(self, pool: int, now_h: float) -> Floats:
-        """Probabilities of the pool's state a tick from now."""
+        """Probabilities of the pool's state one tick from now."""
         known, gap_h = self._state[pool], now_h - self._seen_h[pool]
         if known is None:
             return np.asarray(self.state(pool, now_h) @ self.step(pool, self.tick_h))
@@ -172,19 +176,22 @@ class Spells:
         return np.asarray(known @ self.step(pool, ticks * self.tick_h))
 
     def phase_there(self, pool: int, now_h: float) -> int:
-        """The phase of a machine that runs there, or would if it were started now."""
+        """The phase of the machine that runs in the pool, or of one that would be started now."""
         if self._was_there[pool]:
             return self._phase(now_h - self._began_h[pool])
         known_h = self._seen_h[pool] if self._was_there[pool] is not None else -math.inf
         return self._phase(min((now_h - known_h) / 2, self._old_h))
 
     def mature(self, pool: int) -> Floats:
-        """Probabilities of the phase of a machine that is started at a random moment while there is capacity."""
+        """Probabilities of the phase of a machine that is started at a random moment at which there is capacity."""
         return _shares(self.losses(pool), self._age_step)
 
     def useful(self, pool: int, now_h: float) -> Floats:
-        """As `soon`. Where presence has one phase, capacity younger than usual counts by the share of the usual life
-        that it has before it."""
+        """As `soon`, but capacity that is expected to end sooner than usual counts less.
+
+        This applies if presence has a single phase and the pool was last seen with capacity: its probability is
+        multiplied by the share of the usual remaining life that a machine of its age has.
+        """
         soon = self.soon(pool, now_h)
         if self.ages == self.there or not self._was_there[pool]:
             return soon
@@ -194,7 +201,7 @@ class Spells:
         return np.array([1 - there, there])
 
     def saw(self, pool: int, there: bool, now_h: float) -> None:
-        """Records a look: whether the pool had capacity. Two looks at one moment count once."""
+        """Records a look: whether the pool had capacity. Two looks at the same time count once."""
         known, was_there, gap_h = self._state[pool], self._was_there[pool], now_h - self._seen_h[pool]
         if known is not None and gap_h <= 1e-9:
             known = None
@@ -222,7 +229,8 @@ class Spells:
         self._seen_h[pool], self._was_there[pool] = now_h, there
 
     def changed_by(self, since: Sequence[tuple[Floats, ...]]) -> float:
-        """The largest factor by which a rate differs from the `rates` of each pool at an earlier time."""
+        """The largest factor by which any rate differs from `since`, which are the `rates` of each pool at an earlier
+        time."""
         largest = 1.0
         for pool, old in enumerate(since):
             for then, now in zip(old, self.rates(pool), strict=True):
@@ -230,12 +238,12 @@ class Spells:
         return largest
 
     def refresh(self) -> None:
-        """Lets `step`, `survival` and `useful` follow what was learned since the last call."""
+        """Clears cached results, so that `step`, `survival` and `useful` use what was learned since the last call."""
         self._cache.clear()
         self._lasting.clear()
 
     def _after(self, before: Floats, was_there: bool | None, close: bool) -> Floats:
-        """The state of a pool that was seen to be away."""
+        """The state of a pool that was just seen without capacity."""
         if was_there and close:
             return self._just_gone
         after: Floats = before * self._without
@@ -243,7 +251,7 @@ class Spells:
         return np.asarray(after / total) if total > 1e-12 else self._just_gone
 
     def _count_hidden(self, pool: int, was_there: bool, there: bool, gap_h: float) -> None:
-        """Expected ends and hours between two looks at a chain with two states."""
+        """Adds the expected ends and hours between two looks, for a chain with two states."""
         appears, lost = (float(rates[0]) for rates in self.ends(pool))
         total = appears + lost
         long_run = (lost / total, appears / total)  # away, there
@@ -262,7 +270,8 @@ class Spells:
         self._away_ends[pool] += appears * both(was_there, False, True, there) / likely
 
     def _count_aged(self, pool: int, before: Floats, there: bool, now_h: float, gap_h: float) -> None:
-        """One spell went on or ended in the gap."""
+        """Adds the hours of the gap between two looks, and an end if there was one, for chains with several phases: a
+        single spell went on or ended in the gap."""
         if self._was_there[pool]:
             phase = self._phase(now_h - gap_h - self._began_h[pool])
             self._there_spent[pool, phase] += gap_h
@@ -315,7 +324,7 @@ class Spells:
         return _balanced(rates)
 
     def _lasts(self, pool: int) -> list[float]:
-        """By the phase of a machine, the share of the usual life that it has before it; at most 1."""
+        """For each phase of a machine: its expected remaining life as a share of the usual one, at most 1."""
         lost, life_h = self.losses(pool), np.zeros(self.ages)
         for phase in reversed(range(self.ages)):
             older_h = life_h[phase + 1] if phase + 1 < self.ages else 0.0
@@ -325,8 +334,8 @@ class Spells:
 
 
 def _shares(lost: Floats, step: Floats) -> Floats:
-    """Of the time that capacity is there, the shares of its phases, by the rates at which it is lost and goes on to the
-    next."""
+    """The share of each phase in the time that there is capacity. `lost` and `step` are the rates, by phase, at which
+    capacity is lost and at which it goes on to the next phase."""
     shares, reached = np.zeros(len(lost)), 1.0
     for phase in range(len(lost)):
         shares[phase] = reached / (lost[phase] + step[phase])
@@ -335,7 +344,8 @@ def _shares(lost: Floats, step: Floats) -> Floats:
 
 
 def _phases(begin_h: Sequence[float]) -> tuple[Floats, Floats]:
-    """(prior rate at which a spell ends, rate of going on to the next phase), by phase."""
+    """(prior rate at which a spell ends, rate of going on to the next phase), by phase. `begin_h` are the ages at which
+    phases begin."""
     ends_h = (*begin_h[1:], math.inf)
     step = np.array([0.0 if math.isinf(end) else 1 / (end - begin) for begin, end in zip(begin_h, ends_h, strict=True)])
     if len(begin_h) == 1:
@@ -352,7 +362,7 @@ def _balanced(rates: Floats) -> Floats:
 
 
 def _exponential(matrix: Floats) -> Floats:
-    """The matrix exponential by squaring."""
+    """The matrix exponential, by repeated squaring."""
     squarings = max(4, math.ceil(math.log2(max(1e-9, float(np.abs(matrix).max())) + 1))) + 6
     result = np.eye(len(matrix)) + matrix / 2.0**squarings
     for _ in range(squarings):

@@ -1,12 +1,12 @@
 """The value table: the least expected cost to finish, by time left, slack, what runs and which pools have capacity.
 
-Slack is the time left minus the work left and the restart overhead still to sit out, both on the fastest on-demand
-machine. Waiting uses slack up, so do restarts and slower machines; without slack the rest must be bought on that
-machine, and what would end too late costs TOO_LATE. Machines cost their price for as long as they are used.
+Slack is the time left, minus the work left and the rest of the present restart, both on the fastest on-demand machine.
+Waiting uses up slack, and so do restarts and slower machines. Without slack, the rest must be bought on that machine;
+what would end too late costs TOO_LATE. Machines cost their price for as long as they are used.
 
-A stochastic dynamic program from the deadline backwards: at each step the pools change by the chains of `Spells`, then
-the cheapest action is taken, knowing which pools have capacity (a launch that fails is free, so whoever wants to know
-can try).
+It is a stochastic dynamic program from the deadline backwards. At each step, the pools change by the chains of
+`Spells`. Then the cheapest action is taken, knowing which pools have capacity: a failed launch is free, so this can
+always be found out.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
 
 STEPS, SLACKS = 96, 40
-"""The least steps of time, and the steps of slack, with several pools."""
+"""With several pools: the least number of time steps, and the number of values of slack."""
 STEPS_ALONE, SLACKS_ALONE = 160, 64
-"""The same with one pool, whose states are few."""
+"""The same with one pool, which has few states."""
 LONGEST_STEP_H, MOST_STEPS, MOST_STEPS_ALONE = 0.5, 192, 1600
-"""A longer step is made only to keep to so many: it takes spells that are shorter for a loss of a whole step."""
+"""The longest step (hours), and the most steps, with several pools and with one. Steps are longer only if there would
+be too many: with longer steps, a spell shorter than a step counts as the loss of a whole step."""
 
 
 class PoolTable:
-    """What the tables of a Problem have in common: the places that they know, and the numbers of their joint states."""
+    """The base of the tables of a Problem: the places that they know, and the numbering of the pools' joint states."""
 
     def __init__(self, problem: Problem, spells: Spells) -> None:
         self.problem = problem
         here = () if problem.at is None else (problem.at,)
         named = sorted({*problem.pools, *problem.on_demand_pools, *here})
-        # Pools whose egress prices are the same, such as those of a region, are one place: that of the first.
+        # Pools with the same egress prices, such as those of a region, share a place, which is that of the first.
         egress = problem.egress_usd[np.ix_(named, named)]
         first: dict[bytes, int] = {}
         alike = [first.setdefault(each.tobytes(), len(first)) for each in np.concatenate([egress, egress.T], axis=1)]
@@ -45,24 +46,24 @@ class PoolTable:
         self._place_of: dict[int | None, int] = dict(zip(named, alike, strict=True))
         self._place_of[None] = len(self._places)
         numbers = np.arange(spells.phases ** len(problem.pools)).reshape((spells.phases,) * len(problem.pools))
-        # Of each pool: the joint states in which it is present, and in which it has just gone, by the others' states.
+        # For each pool, by the others' states: the joint states in which it has capacity, or has just lost it.
         self._present = np.array([np.take(numbers, spells.away, axis=i).ravel() for i in range(len(problem.pools))])
         self._gone = np.array([np.take(numbers, 0, axis=i).ravel() for i in range(len(problem.pools))])
 
     def knows(self, place: int | None) -> bool:
-        """Whether the checkpoint's place was considered."""
+        """Whether the table considers a checkpoint at this place."""
         return place in self._place_of
 
 
 class ValueTable(PoolTable):
-    """The solution of a Problem. `spells` are read when it is made, not later.
+    """The solution of a Problem. `spells` are read only when the table is made.
 
-    Wherever it is asked, `states` are the probabilities of each considered pool's state (see Spells), independent of
-    each other.
+    In all methods, `states` are the probabilities of each considered pool's state (see Spells); pools are independent.
+    Costs are in the unit of the problem's prices.
     """
 
     def __init__(self, problem: Problem, spells: Spells, steps: int | None = None) -> None:
-        """`steps`: how many, at most one for each tick; by default as LONGEST_STEP_H says."""
+        """`steps`: how many, but at most one for each tick; by default, as many as LONGEST_STEP_H implies."""
         super().__init__(problem, spells)
         alone = len(problem.pools) == 1
         least, most = (STEPS_ALONE, MOST_STEPS_ALONE) if alone else (STEPS, MOST_STEPS)
@@ -73,21 +74,21 @@ class ValueTable(PoolTable):
         self._modes, self._spot = self._solved(spells, self._places)
 
     def waiting(self, at: int | None, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
-        """US$ to finish if nothing runs, with the checkpoint in a pool."""
+        """The cost to finish if nothing runs and the checkpoint is in the pool `at`."""
         return self._at(hours_left, slack_h, self._modes[:, self._place_of[at]], joint(states))
 
     def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats], number: int = 0) -> float:
-        """US$ to finish while it runs on demand, in the pool with this number among those on demand."""
+        """The cost to finish while a machine runs on demand, in the pool with this number among the on-demand pools."""
         return self._at(hours_left, slack_h, self._modes[:, len(self._places) + 1 + number], joint(states))
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
-        """US$ to finish while it runs in the spot pool with this number among those considered. `phase` are the
-        probabilities of the machine's phases."""
+        """The cost to finish while a machine runs in the spot pool with this number among those considered. `phase` are
+        the probabilities of the machine's phases."""
         weights = joint([phase, *others(states, number)])
         return self._at(hours_left, slack_h, self._spot[:, number], weights)
 
     def lost(self, number: int, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
-        """US$ to finish after the loss of a machine there."""
+        """The cost to finish after the loss of a machine in the spot pool with this number."""
         place = self._place_of[self.problem.pools[number]]
         rows = self._modes[:, place]
         return self._at(hours_left, slack_h, rows, joint(others(states, number)), self._gone[number])
@@ -113,9 +114,11 @@ class ValueTable(PoolTable):
         return float(usd)
 
     def _found(self, every: Table) -> Table:
-        """What a job that waits finds after a step, by the joint state now: the probabilities of the joint states then,
-        and after these, for each pool, of those where the capacity that it awaited is back. It awaits the cheapest pool
-        without capacity."""
+        """What a waiting job finds after a step, by the joint state now (row).
+
+        The columns are the probabilities of the joint states then and, after these, for each pool, of the states in
+        which the capacity that the job awaited is back. The job awaits the cheapest pool without capacity.
+        """
         its, states = self.problem, len(every)
         back = states + np.arange(self._present.size).reshape(self._present.shape)
         found = np.concatenate([every, np.zeros((states, self._present.size), np.float32)], axis=1)
@@ -131,9 +134,11 @@ class ValueTable(PoolTable):
         return found
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
-        """(values while no spot machine runs, over (step, mode, joint state, slack), where the modes are the places of
-        the checkpoint, nowhere, and on demand; values on spot, over (step, pool, the machine's phase and the others'
-        joint state, slack))."""
+        """(values while no spot machine runs, over (step, mode, joint state, slack); values on spot, over (step, pool,
+        the machine's phase and the others' joint state, slack)).
+
+        The modes are: nothing runs and the checkpoint is in each of the places, or nowhere; a machine runs on demand.
+        """
         its, grid, step_h = self.problem, self._grid, self._step_h
         count, size = len(its.pools), grid.size
         change = [spells.step(pool, step_h) for pool in its.pools]
@@ -154,18 +159,18 @@ class ValueTable(PoolTable):
         bought_at, spot_at = (
             np.array([self._place_of[pool] for pool in pools]) for pools in (its.on_demand_pools, its.pools)
         )
-        # Machines of one place cost the same to go to.
+        # Going to any machine of a place costs the same.
         machines = [*spot_at.tolist(), *bought_at.tolist()]
         reached = [
             ([number for number, at in enumerate(machines) if at == place], egress[:, place, None, None])
             for place in sorted({*machines})
         ]
-        states, on_demand = len(every), len(places) + 1  # the modes from this on
+        states, on_demand = len(every), len(places) + 1  # the first mode on demand
         besides, ages = rest.shape[-1], spells.ages
         # Rows over (mode, joint state), for each pool by the others' states: the checkpoint is there, and the pool has
-        # capacity, or has just lost it.
+        # capacity (present) or has just lost it (gone).
         present, gone = (each + states * spot_at[:, None] for each in (self._present, self._gone))
-        # A young machine is not given up for an older one in the same pool: where they age, the pool counts as empty.
+        # Giving up a machine must not yield an older one in the same pool: if machines age, the pool counts as empty.
         left = gone if ages > 1 else present
         begins = self._present + states * np.arange(count)[:, None]
         modes = np.zeros((self._steps + 1, on_demand + len(bought_at), states, size), np.float32)
@@ -214,7 +219,7 @@ class ValueTable(PoolTable):
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:
-    """All but one."""
+    """All states but that of the pool with this number."""
     return [state for each, state in enumerate(states) if each != number]
 
 
@@ -227,7 +232,8 @@ def joint(states: Sequence[Floats]) -> Floats:
 
 
 def joint_change(change: Sequence[Floats]) -> Floats:
-    """Probabilities of the joint states after a step (column), by those before it (row)."""
+    """Transition probabilities of the joint state over a step: from the state before (row) to the state after
+    (column)."""
     product: Floats = np.ones((1, 1))
     for matrix in change:
         size = len(product) * len(matrix)
