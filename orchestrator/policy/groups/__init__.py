@@ -1,6 +1,6 @@
-"""Collections of jobs: policies that share a limited or priced supply among many jobs at once, each answer certified.
+"""Collections of jobs: policies that share a limited or priced supply among many jobs at once, with certified answers.
 
-A policy (policies/) makes a Program of a Collection; `solve` finds the best shares of time, and proves how good they
+A policy (policies/) makes a Program of a Collection. `solve` finds the best shares of time and proves how good they
 are.
 """
 

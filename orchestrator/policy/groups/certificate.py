@@ -1,7 +1,8 @@
-"""Certificates: a bound on any answer, computed from prices alone (weak duality), whoever found the prices.
+"""Certificates: a bound on any answer, computed from prices alone (weak duality), whatever the source of the prices.
 
-For any prices mu >= 0 of the limits and weights lambda >= 0 of the conditions, what the limits of a problem are worth
-bounds what its jobs can be worth. Nothing here trusts the solver: wrong prices give a poor bound, never a false one.
+Given any prices mu >= 0 of the limits and weights lambda >= 0 of the conditions, what the limits of a problem are worth
+bounds what its jobs can be worth. The solver need not be trusted: wrong prices give a poor bound, but never a false
+one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ STEPS = 60
 
 @dataclass(frozen=True, slots=True)
 class Multipliers:
-    """`prices` (limits,), `weights` (conditions,), `worth` (classes,): of a job's time; all >= 0."""
+    """Dual values, all >= 0: `prices` (limits,) of the limits, `weights` (conditions,) of the conditions, and `worth`
+    (classes,) of a job's time."""
 
     prices: Floats
     weights: Floats
@@ -35,11 +37,11 @@ def bound_of_total(columns: Columns, curves: Curves, asked: Floats, cost: Floats
 
 
 def bound_of_ratio(columns: Columns, curves: Curves, needs: Needs, multipliers: Multipliers, start: float) -> float:
-    """A bound on z of `needs`: none larger (if they rise with z) or smaller is possible. `start` is a known bound.
+    """A bound on z of `needs`: no larger z is possible (if the needs rise with z), or no smaller one. `start` is a
+    known bound.
 
-    Whatever z is possible, the weighted needs at z are at most `most` below. Newton's method on that convex
-    function, from
-    the known bound, approaches its root from the safe side.
+    At any possible z, the weighted needs are at most `most` (in the code below). Newton's method on that convex
+    function starts at the known bound and approaches the root from the safe side.
     """
     gains = _gains(columns, curves, multipliers)
     most = float(multipliers.prices @ columns.problem.most) + _worth(columns, gains, multipliers.worth)
@@ -58,7 +60,7 @@ def bound_of_ratio(columns: Columns, curves: Curves, needs: Needs, multipliers: 
 
 
 def _gains(columns: Columns, curves: Curves, multipliers: Multipliers) -> Floats:
-    """(columns,): what a unit of each is worth, less the price of the limits that it uses."""
+    """(columns,): what a unit of each column is worth, less the price of the limits that it uses."""
     cells, classes = columns.rows, len(columns.problem.rate)
     count = columns.singles + columns.pairs
     limit = cells.row >= classes
@@ -70,7 +72,8 @@ def _gains(columns: Columns, curves: Curves, multipliers: Multipliers) -> Floats
 
 
 def _worth(columns: Columns, gains: Floats, hint: Floats) -> float:
-    """The most that `gains` (columns,) can add up to, each job spending at most its whole time."""
+    """The most that `gains` (columns,) can add up to if each job spends at most all of its time. `hint` (classes,): the
+    worth of a job's time by the solver; used with pairs."""
     pairs, count = columns.problem.pairs, columns.problem.count
     worth = np.zeros(len(count)) if pairs is None else np.maximum(hint, 0.0)
     np.maximum.at(worth, columns.of, gains[: columns.singles])

@@ -1,7 +1,7 @@
-"""A collection of jobs and the supply that they share: what every policy starts from.
+"""A collection of jobs and the supply that they share: the input of every policy.
 
-A *way* is one kind of GPU, or one offer of the market. Supply is a fixed cluster (so many GPUs of each way), or an
-elastic market (prices; no limit, or quotas), or both.
+A *way* is one kind of GPU, or one offer of the market. Supply is a fixed cluster (a number of GPUs of each way), an
+elastic market (prices, with or without quotas), or both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.policy.groups.problem import Floats, Integers, Limits, Pairs, 
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """`gpus` (ways,): how many there are, infinite where nothing limits them; `usd_per_h` (ways,): price of one."""
+    """`gpus` (ways,): how many there are, infinite if unlimited; `usd_per_h` (ways,): the price of one."""
 
     gpus: Floats
     usd_per_h: Floats
@@ -24,9 +24,9 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """At most `most` GPUs over the ways in `ways`, for all jobs together.
+    """A limit for all jobs together: at most `most` units over the ways in `ways`.
 
-    `each`: as `ways`, how many units of the quota one GPU of a way takes; None: one.
+    `each`, as long as `ways`: how many units of the quota one GPU of a way takes; None: one.
     """
 
     name: str
@@ -37,7 +37,8 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """At most `usd_per_h` (budgets,) for the jobs that `of` (jobs,) assigns to each; -1: none."""
+    """Each budget allows at most `usd_per_h` (budgets,) for its jobs. `of` (jobs,): the budget of each job, -1 for
+    none."""
 
     names: tuple[str, ...]
     usd_per_h: Floats
@@ -46,9 +47,10 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Measured space sharing: a job of kind `first` and one of kind `second`, both on the GPUs of one, in way `way`.
+    """Measured space sharing: a job of kind `first` and one of kind `second` on the same GPUs, in way `way`.
 
-    All (measurements,); each combination once; rates in steps/s. Only jobs of equal size share.
+    All arrays have shape (measurements,), with each combination once; rates are in steps/s. Only jobs of equal size
+    share, and a pair uses the GPUs of one of them.
     """
 
     first: Integers
@@ -62,12 +64,16 @@ class Together:
 class Collection:
     """Jobs, one row each, and their supply.
 
-    `rate` (jobs, ways): steps/s, 0 where a job cannot run; `gpus` (jobs,): how many it takes at once; `steps` (jobs,):
-    left; `weight` (jobs,): how much of an even share it is entitled to; `age_s` (jobs,): since it arrived;
-    `alone_s` (jobs,): how long what it has done would have taken with an equal part of everything; `deadline_s`
-    (jobs,):
-    from now, infinite for none; `kind` (jobs,): for `together`; `start_s` (jobs, ways): how long the job's next start
-    takes in a way, 0 where it need not start; None: starts are not counted.
+    - `rate` (jobs, ways): steps/s, 0 where a job cannot run.
+    - `gpus` (jobs,): how many GPUs the job takes at once.
+    - `steps` (jobs,): steps left.
+    - `weight` (jobs,): how much of an even share the job is entitled to.
+    - `age_s` (jobs,): seconds since the job arrived.
+    - `alone_s` (jobs,): how long the steps done so far would have taken with an equal part of everything.
+    - `deadline_s` (jobs,): from now, infinite for none.
+    - `kind` (jobs,): the job's kind in `together`.
+    - `start_s` (jobs, ways): how long the job's next start takes in a way, 0 if it need not start. None: starts are not
+      counted.
     """
 
     rate: Floats
@@ -89,14 +95,17 @@ class Collection:
 
     @property
     def usd_per_h(self) -> Floats:
-        """(jobs, ways): what a job costs while it runs so."""
+        """(jobs, ways): what a job costs per hour while it runs in a way."""
         found: Floats = self.gpus[:, None] * self.supply.usd_per_h
         return found
 
     @property
     def usd_per_h_started(self) -> Floats:
-        """(jobs, ways): the same with the cost of the start there, spread over the time that all the job's steps take
-        there. So a job pays for one start in all: in each of its ways for a part, as large as that of its steps there.
+        """(jobs, ways): as `usd_per_h`, plus the cost of a start, spread over the time that all of the job's steps take
+        in the way.
+
+        So a job pays for one start in all: in each of its ways, for the part of a start that equals the part of its
+        steps done there.
         """
         if self.start_s is None:
             return self.usd_per_h
@@ -106,8 +115,8 @@ class Collection:
         return found
 
     def agnostic(self) -> Collection:
-        """The same as a policy sees it that does not know how differently models run: every way in which a job can run
-        is as fast as the first of them. A step is what it does there in a second."""
+        """The collection as seen by a policy that does not know how differently models run: all ways in which a job can
+        run have the rate of the first of them. The unit of a step becomes what the job does there in a second."""
         able = self.rate > 0
         first = np.take_along_axis(self.rate, able.argmax(axis=1)[:, None], axis=1)[:, 0]
         return replace(self, rate=able.astype(float), steps=self.steps / first)
@@ -129,9 +138,9 @@ def collection(
     together: Together | None = None,
     start_s: Floats | None = None,
 ) -> Collection:
-    """A collection; what is left out: one GPU, one step, weight 1, age 0, no deadline.
+    """A collection. Defaults: one GPU, one step, weight 1, age 0, no deadline.
 
-    Raises InfeasibleError for a job that no way can run, and ValueError for weights that are not positive.
+    Raises InfeasibleError if no way can run a job, and ValueError if a weight is not positive.
     """
     jobs = len(rate)
     weight = np.ones(jobs) if weight is None else weight
@@ -164,9 +173,10 @@ def problem_of(
 ) -> tuple[Problem, Integers]:
     """(the problem, the first job of each class).
 
-    Jobs with different values of `apart` (jobs,) are in different classes. So are, with space sharing, those that
-    differ in `needing` (jobs,) or (jobs, any): there, the jobs of a class must need the same. `usd_per_h` (jobs, ways):
-    what jobs cost, if not only while they run; jobs that differ in it are in different classes, too.
+    Jobs with different values of `apart` (jobs,) or (jobs, any) are in different classes. With space sharing, so are
+    jobs that differ in `needing` (jobs,) or (jobs, any), because all jobs of a class must then need the same.
+    `usd_per_h` (jobs, ways): what jobs cost, by default only while they run; jobs that differ in it are in different
+    classes, too.
     """
     columns: list[Floats | Integers] = [jobs.rate, jobs.gpus]
     columns += [] if apart is None else [apart]
@@ -199,8 +209,8 @@ def problem_of(
 
 
 def _pairs(jobs: Collection, together: Together, first: Integers, class_of: Integers) -> Pairs:
-    """The pairs of classes, from those of kinds: classes of equal size, and two of one class only if it has two
-    jobs."""
+    """The pairs of classes, from the pairs of kinds. Both classes must have jobs of equal size; a class is paired with
+    itself only if it has two jobs."""
     kind, gpus, count = jobs.kind[first], jobs.gpus[first], np.bincount(class_of)
     order = np.argsort(kind, kind="stable")
     start = np.searchsorted(kind[order], np.arange(int(kind.max(initial=0)) + 2))

@@ -1,4 +1,5 @@
-"""The columns and shared rows of a problem's linear program: one column per way a class can run and per pair."""
+"""The columns and shared rows of a problem's linear program. There is one column for each way in which a class can run,
+and one for each pair."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from orchestrator.policy.groups.problem import Floats, Integers, Problem, of_pai
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Cells of a sparse matrix."""
+    """The nonzero cells of a sparse matrix."""
 
     row: Integers
     column: Integers
@@ -23,8 +24,12 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """`column` (classes, ways): the number of each column, -1 where the class cannot run; pairs follow. `of`, `way`
-    (columns of classes,): their class and way. Rows: first the classes, then the limits of the problem."""
+    """The layout of a linear program.
+
+    `column` (classes, ways): the number of each column, -1 where the class cannot run; the columns of pairs follow.
+    `of` and `way` give the class and the way of each column that is not a pair. The rows are first the classes, then
+    the limits of the problem.
+    """
 
     problem: Problem
     column: Integers
@@ -34,12 +39,12 @@ class Columns:
 
     @property
     def singles(self) -> int:
-        """How many columns are no pairs."""
+        """The number of columns that are not pairs."""
         return len(self.of)
 
     @property
     def pairs(self) -> int:
-        """How many columns are pairs."""
+        """The number of columns that are pairs."""
         return 0 if self.problem.pairs is None else len(self.problem.pairs.way)
 
     def flat(self, table: Floats, of_pairs: Floats | None = None) -> Floats:
@@ -54,7 +59,7 @@ class Columns:
         return table, x[self.singles : self.singles + self.pairs]
 
 
-@lru_cache(maxsize=1)  # asked for again and again for the same program
+@lru_cache(maxsize=1)  # called repeatedly for the same program
 def conditions(columns: Columns, curves: Curves) -> Cells:
     """The left sides of the conditions of `curves`: row i is condition i."""
     problem = columns.problem
@@ -98,7 +103,8 @@ def columns(problem: Problem) -> Columns:
 
 
 def _joined(cells: list[Any], *, merge: bool) -> Cells:
-    """`merge`: a pair of two jobs of one class counts twice in it, in one cell."""
+    """The cells in one. `merge`: add up cells at the same place, because a pair of two jobs of one class counts twice
+    in it."""
     row, column, value = (np.concatenate(each) for each in zip(*cells, strict=True))
     if merge:
         keys, inverse = np.unique(np.column_stack([row, column]), axis=0, return_inverse=True)

@@ -1,12 +1,14 @@
-"""Companions: which pairs of jobs a policy may count on to share GPUs, by estimates of their rates.
+"""Companions: which pairs of jobs a policy may count on to share GPUs, from estimates of their rates.
 
-Two jobs that take turns on a GPU have together one of it. Sharing helps if the two relative rates, each beside the
-other over alone, add up to more than 1. A pair is counted on only if that holds at the *lower* ends of both 90 %
-intervals and its memory is likely to fit, and then with those lower rates. A policy looks for the best pairs, and so
-finds those that were overestimated; and under a policy of fairness one job with less than it was promised spoils the
-whole plan, while a pair that is left out costs only what it would have gained (benchmarks/colocation.py). The lower end
-of a pair that was measured is close to what it does. A rate beside another job that is above the estimated rate alone
-shows that the estimate is too low, and not that sharing makes a job faster: it counts as the estimated rate alone.
+Two jobs that take turns on a GPU have one GPU between them. Sharing helps if the two relative rates (beside the other
+job, relative to alone) add up to more than 1. A pair is counted on only if that holds at the *lower* ends of both 90 %
+intervals and its memory is likely to fit; the policy then uses those lower rates.
+
+There are two reasons for this caution. A policy looks for the best pairs, and so finds those that were overestimated.
+And under a fairness policy, a single job that gets less than it was promised spoils the whole plan, while a pair that
+is left out costs only what it would have gained (benchmarks/colocation.py). The lower end of a measured pair is close
+to its real rate. If a rate beside another job is above the estimated rate alone, the estimate is too low, because
+sharing does not make a job faster: the rate counts as the estimated rate alone.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ LEAST_FIT = 0.9
 
 @dataclass(frozen=True, slots=True)
 class PairEstimates:
-    """Pairs as in `Together`, all (pairs,): the 5th percentiles of their rates in steps/s, the rates of both alone
-    there, and the probability `fits` that their memory fits."""
+    """Pairs as in `Together`, all arrays (pairs,): the 5th percentiles of their rates in steps/s, the rates of both
+    jobs alone there, and the probability `fits` that their memory fits."""
 
     first: Integers
     second: Integers
@@ -41,15 +43,19 @@ class PairEstimates:
 
 
 def counted_on(pairs: PairEstimates) -> Together:
-    """The pairs that help at the lower ends of their intervals and are likely to fit, with the rates there."""
+    """The pairs that help at the lower ends of their intervals and whose memory is likely to fit, with those lower
+    rates."""
     first, second = np.minimum(pairs.low_first, pairs.alone_first), np.minimum(pairs.low_second, pairs.alone_second)
     use = (first / pairs.alone_first + second / pairs.alone_second > 1) & (pairs.fits >= LEAST_FIT)
     return Together(pairs.first[use], pairs.second[use], pairs.way[use], first[use], second[use])
 
 
 def together(book: PerfBook, jobs: Sequence[Sequence[Job]], ways: Sequence[InstanceKind]) -> Together:
-    """The pairs to count on, by a book. `jobs`: the jobs of each kind of a collection, of which the first two stand for
-    all; `ways`: the GPUs of each way. Two of one kind need two jobs. Raises KeyError for an unknown GPU."""
+    """The pairs to count on, according to a PerfBook.
+
+    `jobs`: the jobs of each kind of a collection, of which the first two represent all. `ways`: the GPUs of each way. A
+    pair of one kind needs two jobs of it. Raises KeyError for an unknown GPU.
+    """
     kinds = range(len(jobs))
     pairs = [(one, two) for one in kinds for two in kinds if one < two or (one == two and len(jobs[one]) > 1)]
     asked = [(jobs[one][0], jobs[two][1 if one == two else 0]) for one, two in pairs]

@@ -1,8 +1,9 @@
 """Course of a joint plan: when each job can start, when it ends and what it costs. Pure; an estimate.
 
-The control plane plans again whenever a job ends: what it had is divided among the others, and jobs that come after it
-can start. The course does the same: it plans the jobs that are there, goes on to the next end, and plans again. Between
-two plans time is shared as they say, and any part of a machine can be had. Moves and interruptions are not counted.
+The control plane plans again whenever a job ends: what the job had is divided among the others, and jobs that come
+after it can start. The course does the same: it plans the jobs that can run, goes on to the next end, and plans again.
+Between two plans, time is shared as the plan says, and any fraction of a machine is available. Moves and interruptions
+are not counted.
 """
 
 from __future__ import annotations
@@ -32,22 +33,26 @@ from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 Order = Mapping[str, Sequence[str]]
-"""By job id: the jobs that must end before it."""
+"""For each job id: the jobs that must end before it."""
 NO_ORDER: Order = MappingProxyType({})
 MANY, MOST_IDLE = 40, 0.05
-"""Large groups are planned about MANY times, so that it takes seconds: several ends are taken together. Until the next
-plan, what an ended job had stays idle, at most the share MOST_IDLE of all machines in use. So times are slightly too
-long."""
+"""Large groups are planned only about MANY times, so that the course takes seconds: several ends are handled together.
+Until the next plan, the machines of jobs that have ended stay idle; they are at most the share MOST_IDLE of all
+machines in use. So the times are slightly too long."""
 WHOLE = 1.0 - 1e-6
-"""A job with this share does not wait for others."""
+"""A job with at least this share never waits for others."""
 SAME_TIME = 10 * LEAST_SHARE
-"""Ends that differ by less than this (relative) count as one: shares are not more precise."""
+"""Ends that differ by less than this (relative) count as one, because shares are no more precise."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCourse:
-    """The job can start `ready_s` from now and ends `ends_s` from now (market seconds; infinite if unknown). `parts`
-    and `steps_per_s` are those of the plan when it can start; `cost_usd` is the cost until its end."""
+    """The course of one job: it can start `ready_s` from now and ends `ends_s` from now (market seconds; infinite if
+    unknown).
+
+    `parts` and `steps_per_s` are from the plan that is in force when it can start. `cost_usd` is the cost until its
+    end.
+    """
 
     job_id: str
     parts: tuple[Part, ...]
@@ -65,12 +70,12 @@ class Course:
 
     @property
     def cost_usd(self) -> float:
-        """Of all jobs."""
+        """The cost of all jobs."""
         return sum(each.cost_usd for each in self.jobs)
 
     @property
     def ends_s(self) -> float:
-        """Until the last job ends, in market seconds; infinite if that is not known."""
+        """Market seconds until the last job ends; infinite if that is not known."""
         return max((each.ends_s for each in self.jobs), default=0.0)
 
 
@@ -83,8 +88,11 @@ def course(
     *,
     until: TimeLimit | None = None,
 ) -> Course:
-    """The course of the `plan`, which answers the `question` as if all jobs could start now. `after` names only jobs of
-    the plan. When `until` runs out (by default after MOST_S seconds of solving), the remaining ends are infinite."""
+    """The course of `plan`, which answers `question` as if all jobs could start now.
+
+    `after` names only jobs of the plan. When `until` runs out (default: after MOST_S seconds of solving), the remaining
+    ends are infinite.
+    """
     before = tuple(tuple(after.get(each.job_id, ())) for each in plan.jobs)
     if all(_alone(each) for each in plan.jobs):
         return _side_by_side(plan, before)
@@ -99,12 +107,12 @@ def course(
 
 
 def _alone(plan: JobPlan) -> bool:
-    """Whether the job never waits for a machine that another job has."""
+    """Whether the job never waits for a machine of another job."""
     return plan.duration_s == 0.0 or sum(part.share for part in plan.parts) >= WHOLE
 
 
 def _side_by_side(plan: Joint, before: Sequence[Sequence[str]]) -> Course:
-    """The course if no job waits for a machine that another job has."""
+    """The course if no job waits for a machine of another job."""
     found = dict[str, JobCourse]()
     waiting = dict(zip(plan.jobs, before, strict=True))
     while waiting:
@@ -118,7 +126,7 @@ def _side_by_side(plan: Joint, before: Sequence[Sequence[str]]) -> Course:
 def _planned(
     question: Asked, policy: GroupPolicy, running: Mapping[str, Running], until: TimeLimit
 ) -> Sequence[JobPlan] | None:
-    """The plan of each job; None if there is none. If not all can meet their deadlines, the least work is late."""
+    """The plan of each job; None if there is none. If not all jobs can meet their deadlines, the least work is late."""
     try:
         return joint(question, policy, running, until=until).jobs
     except LimitError:
@@ -132,7 +140,7 @@ def _planned(
 
 
 class _Unfolding:
-    """The state of a course: the time, what is left of each job and of its start, and what it has cost."""
+    """The state of a course: the time, what is left of each job and of its start, and what it has cost so far."""
 
     def __init__(self, question: Asked, plan: Joint, before: Sequence[Sequence[str]]) -> None:
         index = {demand.job.id: number for number, demand in enumerate(question.demands)}
@@ -146,7 +154,7 @@ class _Unfolding:
         self._first: dict[int, JobPlan] = {}
 
     def there(self) -> Integers:
-        """The jobs that can run now."""
+        """The jobs that can run now (their numbers)."""
         ended = np.isfinite(self._ends_s)
         for job, first in enumerate(self._before):
             if not ended[job] and ended[first].all():
@@ -154,7 +162,7 @@ class _Unfolding:
         return np.flatnonzero(np.isfinite(self._ready_s) & ~ended)
 
     def question(self, there: Integers) -> Asked:
-        """The question of a plan for these jobs now."""
+        """The question that asks for a plan of these jobs now."""
         jobs, begins_s = self._asked.jobs, self._begins_s(there)
         due_s = jobs.deadline_s[there] + self._asked.begins_s[there] - self._now_s
         done = self._asked.jobs.steps[there] - self._steps[there]
@@ -180,13 +188,13 @@ class _Unfolding:
         )
 
     def advance(self, there: Integers, plans: Sequence[JobPlan]) -> bool:
-        """Go on to the next ends by these plans; False if nothing ends."""
+        """Advance to the next ends according to these plans; False if nothing ends."""
         for job, each in zip(there.tolist(), plans, strict=True):
             self._first.setdefault(job, each)
         rate, usd_per_h, start_usd = self._rates(there, plans)
         share = np.array([sum(part.share for part in each.parts) for each in plans])
         with np.errstate(divide="ignore", invalid="ignore"):
-            # A start takes machines as work does: with half of their time, twice as long.
+            # A start needs machine time as work does: with half of the time, it takes twice as long.
             begins_s = np.where(self._begins_s(there) > 0, self._begins_s(there) / share, 0.0)
             takes_s = np.where(self._steps[there] > 0, begins_s + self._steps[there] / rate, 0.0)
         if not np.isfinite(takes_s).any():
@@ -207,7 +215,7 @@ class _Unfolding:
         return True
 
     def _step_s(self, takes_s: Floats, share: Floats) -> float:
-        """How long to go on: to the first end, or to one of the next."""
+        """How many seconds to advance: to the first end, or to a later one if little stays idle until then."""
         order = np.argsort(takes_s)
         ends_s, shares = takes_s[order], share[order]
         unfinished = np.count_nonzero(~np.isfinite(self._ends_s))
@@ -218,8 +226,11 @@ class _Unfolding:
         return float(ends_s[ends_s <= until_s * (1 + SAME_TIME)].max())
 
     def _rates(self, there: Integers, plans: Sequence[JobPlan]) -> tuple[Floats, Floats, Floats]:
-        """(jobs,) each: steps/s, dollars per hour, and the dollars of a whole start: a part in each way, as large as
-        that of the steps there, as in the plan (Collection.usd_per_h_started)."""
+        """(steps/s, dollars per hour, dollars of a whole start), each (jobs,).
+
+        As in the plan (Collection.usd_per_h_started), a start is paid in each way in proportion to the steps done
+        there.
+        """
         rate, usd_per_h, start_usd = (np.zeros(len(there)) for _ in range(3))
         prices, starts_s = self._asked.jobs.usd_per_h, self._start_s(there)
         for number, (job, each) in enumerate(zip(there.tolist(), plans, strict=True)):
@@ -233,16 +244,16 @@ class _Unfolding:
         return rate, usd_per_h, start_usd
 
     def _begins_s(self, there: Integers) -> Floats:
-        """(jobs,): how much time is left of each start, at least."""
+        """(jobs,): the least time that is left of each start."""
         return self._asked.begins_s[there] * self._unstarted[there]
 
     def _start_s(self, there: Integers) -> Floats:
-        """(jobs, ways): how long a whole start takes."""
+        """(jobs, ways): how long a whole start takes in seconds."""
         starts_s = self._asked.jobs.start_s
         return np.zeros_like(self._asked.jobs.rate[there]) if starts_s is None else starts_s[there]
 
     def course(self) -> Course:
-        """All that has happened; a job that has not ended costs what the plan of all jobs says."""
+        """The course so far. A job that has not ended costs what the plan of all jobs says."""
         found = []
         for job, whole in enumerate(self._whole):
             first, ends_s = self._first.get(job, whole), float(self._ends_s[job])

@@ -1,4 +1,4 @@
-"""When the time that a class has is enough for the needs of its jobs: a few linear conditions, exact.
+"""When the time of a class is enough for the needs of its jobs: a few linear conditions, which are exact.
 
 n equal jobs share times X_k (n jobs' worth of time in way k, of rate T_k). No job can be in two ways at once. They can
 reach needs r_1..r_n if and only if, for every rate p that a way has, and for p = 0:
@@ -6,7 +6,7 @@ reach needs r_1..r_n if and only if, for every rate p that a way has, and for p 
     sum_k X_k max(T_k - p, 0)  >=  sum_m max(r_m - p, 0)
 
 This is the condition for preemptive scheduling on uniform machines (Horvath, Lam and Sethi, J. ACM 24, 1977), with the
-sums over the k fastest jobs replaced by their conjugates. It makes classes exact for jobs of different work and
+sums over the k fastest jobs replaced by their conjugates. It makes classes exact also for jobs with different work and
 deadlines.
 """
 
@@ -21,8 +21,10 @@ from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """Conditions: `of` (conditions,) class, `above` (conditions,) the rate p. `job` and `at`: pairs of a job and a
-    condition that it counts in."""
+    """The conditions: the class `of` (conditions,) and the rate p, `above` (conditions,), of each.
+
+    `job` and `at`, both (pairs,), are the pairs of a job and a condition in which it counts.
+    """
 
     of: Integers
     above: Floats
@@ -37,15 +39,15 @@ class Curves:
         return summed(self.at, self.copies * more, len(self.of))
 
     def slope(self, needs: Floats, slopes: Floats) -> Floats:
-        """(conditions,): its derivative, where those of the needs are `slopes` (jobs,)."""
+        """(conditions,): the derivative of `asked`, if the needs have the derivatives `slopes` (jobs,)."""
         counts = needs[self.job] > self.above[self.at]
         return summed(self.at, self.copies * np.where(counts, slopes[self.job], 0.0), len(self.of))
 
 
 def curves(problem: Problem, *, equal: bool, asking: Floats) -> Curves:
-    """The conditions of each class in which a job asks for something (`asking` (jobs,) > 0).
+    """The conditions of each class in which some job asks for something (`asking` (jobs,) > 0).
 
-    `equal`: the jobs of each class always need the same; then p = 0 is enough.
+    `equal`: all jobs of each class always need the same; then p = 0 is enough.
     """
     class_of, count = problem.class_of, problem.count
     has = np.bincount(class_of, asking > 0, minlength=len(count)) > 0

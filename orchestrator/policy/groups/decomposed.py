@@ -1,20 +1,20 @@
 """Large programs of jobs that all differ: prices from a sample, then a small program for each group of jobs.
 
 1. A sample of the jobs, with its part of every limit, is solved exactly. Its prices are close to the true ones.
-2. Each job's cheapest mixes at those prices, and at prices a little beside them, become its candidates (patterns.py).
-3. The jobs are dealt into groups (POP, Narayanan et al., SOSP 2021). Each gets the part of every limit that its jobs
-   would use at these prices, and what the groups before it left over, and chooses among its candidates by a linear
-   program. Its prices bring more candidates, twice, or more often while it needs more than its limits. In the end it
-   may also use what later groups left over.
+2. Each job's cheapest mixes at those prices, and at prices close to them, become its candidates (patterns.py).
+3. The jobs are dealt into groups (POP, Narayanan et al., SOSP 2021). Each group gets the part of every limit that its
+   jobs would use at these prices, and what the groups before it left over. It chooses among its candidates by a linear
+   program. The prices of that program give more candidates, twice, or more often while the group needs more than its
+   limits. In the end, such a group may also use what later groups left over.
 4. The mean of the groups' prices bounds the optimum (patterns.py, weak duality), which certifies the answer.
 
-A ratio becomes a total: to meet the needs a little below the bound, at the least use of the limits.
+A ratio is turned into a total: to meet the needs a little below the bound, with the least use of the limits.
 
-If the certified gap is not small enough, all groups choose together, again and again, each time with more candidates
-(column generation); that ends at the optimum. The solver always goes on from where it was with fewer candidates.
+If the certified gap is not small enough, all groups choose together, repeatedly, each time with more candidates (column
+generation); this ends at the optimum. The solver always starts from its solution with fewer candidates.
 
-When the time is up, the best answer so far is returned; at first, that is each job's cheapest mix, if the limits have
-room for them.
+When the time is up, the best answer so far is returned. At first, that is each job's cheapest mix, if the limits have
+room for all of them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ from orchestrator.policy.groups.time_limit import TimeLimit
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """`sample` and `group`: numbers of jobs. Candidates are also found `times` times at prices that are `beside` the
-    first (standard deviation, relative), and `passes` times at a group's own."""
+    """How much is computed. `sample` and `group` are numbers of jobs.
+
+    Candidates are also searched `times` times at prices that deviate from the first ones by `beside` (standard
+    deviation, relative), and `passes` times at a group's own prices.
+    """
 
     sample: int
     group: int
@@ -48,23 +51,25 @@ class Effort:
 
 
 FOR_TOTALS = Effort(200, 625, 6, 0.05)
-FOR_RATIOS = Effort(400, 500, 4, 0.03)  # what is worst anywhere counts, so prices must be more precise
+FOR_RATIOS = Effort(400, 500, 4, 0.03)  # the worst job decides, so prices must be more precise
 AIMS = (0.7, 0.85, 0.85, 0.85, 0.85)
-"""A ratio is aimed at so far from its bound, as parts of the gap that is allowed: what is left is for what groups
-lose. An aim that turns out to be impossible has made the bound more precise for the next one."""
+"""How far from its bound a ratio is aimed, as parts of the allowed gap, one aim after the other. What is left of the
+gap is for what the decomposition into groups loses. An aim that turns out to be impossible makes the bound more precise
+for the next one."""
 PASSES = 12
-"""A group that must exceed a limit has so many passes at most: with enough candidates, it may not have to."""
+"""The most passes of a group that exceeds a limit: with enough candidates, it may not have to."""
 ROUNDS = 20
 OF_SAMPLE = 0.25
-"""The part of the time that the prices of the sample may take. Without them, every limit is free at first."""
+"""The part of the time that computing the prices of the sample may take. Without them, all limits have the price 0 at
+first."""
 
 
 def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | None = None) -> Allocation:
-    """An answer whose certified gap is at most `gap`, for a program of one term and without pairs.
+    """An answer whose certified gap is at most `gap`, for a program with one term and without pairs.
 
-    When the time is up: a certified answer with a larger gap, or OutOfTime if there is none. Also not `in_time`: the
-    answer for a ratio in which a job is slower than it must be; it cannot be used. Raises Contradiction if the limits
-    cannot all be kept.
+    When the time is up: a certified answer with a larger gap, or OutOfTime if there is none. An answer for a ratio in
+    which a job is slower than it must be is also marked as not `in_time`; it must not be used. Raises Contradiction if
+    the limits cannot all be kept.
     """
     until = TimeLimit() if until is None else until
     (term,) = program.terms
@@ -101,7 +106,7 @@ def solve_decomposed(program: Program, *, gap: float = 5e-3, until: TimeLimit | 
     found = best[1]
     certificate = ratio.certificate(found)
     answer = _allocation(problem, program.problem.class_of, found, ratio.scale(found), certificate)
-    kept = bool((answer.rates >= floor * (1 - OVER)).all())  # else the scale has made some job slower than it must be
+    kept = bool((answer.rates >= floor * (1 - OVER)).all())  # if not, the scale made some job slower than it must be
     return replace(answer, in_time=in_time and kept)
 
 
@@ -128,7 +133,8 @@ def _chosen(
     enough: Callable[[Mixed], bool],
     until: TimeLimit,
 ) -> tuple[Mixed, bool]:
-    """First by groups; then, until it is good enough, all together. (The best by then, whether there was time.)"""
+    """(the best choice found, whether there was enough time). Chooses first by groups, then for all jobs together until
+    `enough`."""
     chance = np.random.default_rng(1)
     around = [work.beside(prices, effort.beside * chance.standard_normal(len(prices))) for _ in range(effort.times)]
     ways = work.problem.rate.shape[1]
@@ -150,15 +156,16 @@ def _chosen(
 
 
 def _alone(work: PricedTotal) -> Mixed:
-    """Each job follows its cheapest mix at the best prices so far, whether or not the limits have room for all."""
+    """The choice in which each job follows its cheapest mix at the best prices so far, whether or not the limits have
+    room."""
     mixes = work.mixes(work.prices)
     _, limit, amount = usage(work.problem, mixes)
     return Mixed(mixes, np.ones(len(mixes)), summed(limit, amount, len(work.prices)), work.prices)
 
 
 def _dealt(problem: Problem) -> Integers:
-    """The jobs in the order in which they are dealt into groups: at random, but jobs that share a limit of theirs
-    alone (such as the budget of a user) one after the other."""
+    """The jobs in the order in which they are dealt into groups. The order is random, but jobs that share a limit which
+    applies to only some jobs (such as the budget of a user) follow each other."""
     chance = np.random.default_rng(0)
     order = chance.permutation(problem.jobs)
     for limits in problem.limits:
@@ -169,7 +176,7 @@ def _dealt(problem: Problem) -> Integers:
 
 
 def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort: Effort, until: TimeLimit) -> Mixed:
-    """Each group chooses with its part of the limits and what is left over; its prices then bring more candidates."""
+    """Each group chooses within its part of the limits and what is left over. Its prices then give more candidates."""
     problem = work.problem
     groups = np.array_split(order, max(1, round(len(order) / effort.group)))
     of = np.empty(len(order), dtype=np.int64)
@@ -193,7 +200,7 @@ def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort:
             short.append(number)
         left = work.left_over(most, done[number].used)
     used = np.sum([each.used for each in done], axis=0)
-    for number in short:  # what later groups left over is for them, too
+    for number in short:  # they may also use what later groups left over
         others = used - done[number].used
         most = np.maximum(problem.most - others, 0.0)
         again = choose(work, done[number].candidates, most, until, done[number])
@@ -206,8 +213,8 @@ def _by_groups(work: PricedTotal, candidates: Patterns, order: Integers, effort:
 
 
 def _with_more(work: PricedTotal, jobs: Integers, found: Mixed, most: Floats, least: int, until: TimeLimit) -> Mixed:
-    """The choice of a group with more candidates, at its own prices: at `least` so often, and on while it exceeds its
-    limits and there are more."""
+    """The choice of a group with more candidates, found at its own prices: at least `least` times, and more often while
+    the group exceeds its limits and new candidates are found."""
     for passed in range(PASSES):
         if passed >= least and not exceeds(found.used, most):
             break
@@ -219,13 +226,14 @@ def _with_more(work: PricedTotal, jobs: Integers, found: Mixed, most: Floats, le
 
 
 def joined_parts(several: list[Patterns]) -> Patterns:
-    """Those of different jobs, one after the other."""
+    """The patterns of different jobs, one list after the other."""
     names = ("job", "first", "first_time", "second", "second_time", "slope")
     return Patterns(*(np.concatenate([getattr(each, name) for each in several]) for name in names))
 
 
 def _allocation(problem: Problem, of: Integers, found: Mixed, scale: float, certificate: Certificate) -> Allocation:
-    """`problem` has a class for each job; `of` (jobs,): the classes of the program that was asked."""
+    """The allocation of a choice. `problem` has a class for each job; `of` (jobs,) are the classes of the original
+    program."""
     shares = found.candidates.shares(problem.rate.shape, found.part) * scale
     nothing: Floats = np.zeros(0)
     times = np.zeros((int(of.max(initial=-1)) + 1, shares.shape[1]))

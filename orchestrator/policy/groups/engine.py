@@ -1,4 +1,4 @@
-"""solve: a program to an answer that was verified: it keeps every limit, and its certificate holds."""
+"""solve: finds an answer to a program and verifies it: the answer keeps every limit, and its certificate holds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from orchestrator.policy.groups.program import Allocation, Program, Ratio
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 LARGE = 30_000
-"""From so many ways of all classes on, a program is decomposed."""
+"""A program with more (class, way) combinations than this is decomposed."""
 TOLERANCE = 1e-6
-"""How much of a limit, a job's time or a need an answer may miss, relatively: ten times the solver's own."""
+"""By how much, relatively, an answer may miss a limit, a job's time or a need: ten times the solver's own tolerance."""
 
 FIRST = 0.75
-"""The part of the time for the engine that fits the program; the rest is for the other one, if the first needs more."""
+"""The part of the time for the engine that fits the program. The rest is for the other engine, if the first answer is
+not good enough."""
 TELLING = 1.0
-"""An answer that was cut off and may be further from its bound, relatively, is as good as none: most have this gap from
+"""An answer that was cut off and whose relative gap is larger than this is discarded: most answers have such a gap from
 the start."""
 
 
@@ -32,12 +33,13 @@ class Uncertified(AssertionError):
 
 
 def solve(program: Program, *, gap: float = 5e-3, central: bool = False, until: TimeLimit | None = None) -> Allocation:
-    """The best answer, exactly; of a large program of jobs that all differ, one within `gap` of the best, certified.
+    """The best answer, exactly; for a large program of jobs that all differ, a certified answer within `gap` of the
+    best.
 
-    `central`: where many answers are the best, one in their middle, which spares nobody's time without need.
-    When the time of `until` is up: the best answer of both engines, not `in_time`, whose certificate holds, too.
-    Raises InfeasibleError if the limits contradict each other, and LimitError if the time is up and no answer has a
-    certificate that says something.
+    `central`: if several answers are the best, return one in their middle, which does not cut any job's time without
+    need. When the time of `until` is up, the better answer of the two engines is returned; it is not `in_time`, but its
+    certificate holds. Raises InfeasibleError if the limits contradict each other, and LimitError if the time is up and
+    no answer has a meaningful certificate.
     """
     until, problem = TimeLimit() if until is None else until, program.problem
     exactly = partial(solve_exactly, program, central=central)
@@ -49,8 +51,8 @@ def solve(program: Program, *, gap: float = 5e-3, central: bool = False, until: 
     decomposed = partial(solve_decomposed, program, gap=gap)
     large = np.count_nonzero(problem.rate) > LARGE
     answers, refused, stopped = list[Allocation](), None, False
-    # The second engine answers where the first is not good enough. A large ratio that limits of some jobs only decide
-    # can be too far from its bound; so can an exact answer where rates or weights differ by many orders of magnitude.
+    # The second engine is used if the first answer is not good enough: a large ratio may be too far from its bound if
+    # limits of only some jobs decide it, and an exact answer if rates or weights differ by many orders of magnitude.
     first, second = (decomposed, exactly) if large else (exactly, decomposed)
     for engine, time in ((first, until.part(FIRST)), (second, until)):
         try:
@@ -73,12 +75,12 @@ def solve(program: Program, *, gap: float = 5e-3, central: bool = False, until: 
 
 
 def _good(found: Allocation, gap: float) -> bool:
-    """Whether it was not cut off, and is within `gap` of its bound."""
+    """Whether an answer was not cut off and is within `gap` of its bound."""
     return found.in_time and found.certificates[0].gap <= max(gap, TOLERANCE)
 
 
 def _answer(program: Program, engine: Callable[..., Allocation], until: TimeLimit) -> Allocation | None:
-    """What the engine finds, verified. None if its time is up and it has nothing that can be verified."""
+    """The verified answer of an engine; None if its time is up and it has no answer that can be verified."""
     try:
         found = engine(until=until)
     except OutOfTime:
@@ -94,7 +96,8 @@ def _answer(program: Program, engine: Callable[..., Allocation], until: TimeLimi
 
 
 def verify(program: Program, found: Allocation) -> None:
-    """Raises Uncertified unless every limit is kept and every term has a certificate that it lives up to."""
+    """Raises Uncertified unless the answer keeps every limit and every term has a certificate that the answer
+    fulfils."""
     problem = program.problem
     used, most = problem.used(found.times, found.together), problem.most
     over = used > most + TOLERANCE * np.maximum(np.abs(most), 1.0)

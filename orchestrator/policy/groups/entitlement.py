@@ -1,4 +1,4 @@
-"""What a job is entitled to: its rate with an equal part of everything. Fairness policies compare with it."""
+"""What a job is entitled to: its rate with an equal part of everything. Fairness policies compare rates with it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from orchestrator.policy.groups.problem import Floats
 
 
 def in_proportion(jobs: Collection) -> Floats:
-    """(jobs,): steps/s if a job's time went to the ways in proportion to their GPUs (Gavel, Narayanan et al., OSDI
-    2020, section 4.1), all of its time, whatever the others do."""
+    """(jobs,): steps/s if all of a job's time went to the ways in proportion to their numbers of GPUs, whatever the
+    other jobs do (Gavel, Narayanan et al., OSDI 2020, section 4.1)."""
     gpus = _limited(jobs)
     return np.asarray(jobs.rate @ (gpus / gpus.sum()))
 
@@ -19,7 +19,7 @@ def in_proportion(jobs: Collection) -> Floats:
 def alone(jobs: Collection) -> Floats:
     """(jobs,): steps/s with 1/n of each way's GPUs, n being the number of jobs: the isolated share.
 
-    A job that needs several GPUs has its part less of the time. Nobody has more time than there is.
+    A job that needs several GPUs has correspondingly less of the time. No job has more than all of the time.
     """
     part = _limited(jobs)[None] / (len(jobs) * jobs.gpus[:, None])
     part = part / np.maximum(part.sum(axis=1), 1)[:, None]

@@ -1,7 +1,7 @@
-"""The exact engine: one linear program for each term (a few for a ratio that is not linear), each answer certified.
+"""The exact engine: one linear program for each term (a few for a ratio that is not linear), with certified answers.
 
-A term's optimum becomes a limit for the terms after it. A ratio is found by Newton's method on tangents of the
-needs, which bound them from below; it ends when the number does not change, after about five programs.
+A term's optimum becomes a limit for the terms after it. A ratio is found by Newton's method on tangents of the needs,
+which bound them from below. It ends when the number no longer changes, after about five programs.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from orchestrator.policy.groups.split import split
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 SAME = 1e-11
-"""A ratio that changes by less, relatively, has been found."""
+"""A ratio that changes by less than this, relatively, has been found."""
 SLACK = 1e-9
-"""How much of a term's optimum the terms after it may give up, relatively: the solver's tolerance."""
+"""By how much, relatively, later terms may worsen a term's optimum: the solver's tolerance."""
 NEWTON_STEPS = 40
 VISIBLE = 1e-3
-"""A condition that asks for something asks for at least so much, in its row's unit: 10,000 times what the solver takes
-for nothing."""
+"""A condition that asks for something asks for at least this much, in its row's unit: 10,000 times what the solver
+treats as zero."""
 MANY_PAIRS = 500
-"""Of more pairs than this, only those that help become columns."""
+"""With more pairs than this, only those that help become columns."""
 
 
 def solve_exactly(program: Program, *, central: bool = False, until: TimeLimit | None = None) -> Allocation:
     """The best answer, with a certificate for each term; `central` as in linear.solve.
 
-    When the time is up: the best that the solver has, if it keeps all limits, certified too; else OutOfTime. Raises
-    Contradiction.
+    When the time is up: the best answer that the solver has, certified too, if it keeps all limits; otherwise raises
+    OutOfTime. Raises Contradiction if the limits cannot all be kept.
     """
     until = TimeLimit() if until is None else until
     problem = program.problem
@@ -62,7 +62,8 @@ def solve_exactly(program: Program, *, central: bool = False, until: TimeLimit |
 
 
 def rates(problem: Problem, shares: Floats, together: Floats) -> Floats:
-    """(jobs,): the steps/s of each job with `shares` (jobs, ways), and its part of what its class has in pairs."""
+    """(jobs,): the steps/s of each job: from its `shares` (jobs, ways), and from its part of what its class does in
+    pairs (`together` (pairs,))."""
     found: Floats = (problem.rate[problem.class_of] * shares).sum(axis=1)
     if problem.pairs is not None:
         pairs, paired = problem.pairs, np.zeros(len(problem.rate))
@@ -103,7 +104,7 @@ def _solved(linear: Linear, layout: Columns, basis: Any, central: bool, until: T
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best ratio: as in Allocation, and `met` (jobs,): the needs that are met (if `in_time`)."""
+    """The best ratio. Fields are as in Allocation; `met` (jobs,) are the needs that are met (if `in_time`)."""
 
     times: Floats
     together: Floats
@@ -114,7 +115,7 @@ class Best:
 
 
 class Ratios:
-    """Finds ratios of one problem, again and again: for other needs, each from the answer before."""
+    """Finds ratios of one problem for different needs, each time starting from the last answer."""
 
     def __init__(
         self, problem: Problem, *, until: TimeLimit | None = None, same: float = SAME, central: bool = False
@@ -126,9 +127,10 @@ class Ratios:
         self._before: tuple[Curves, Any] | None = None
 
     def best(self, needs: Needs, floor: Floats) -> Best:
-        """When the time is up: what the last program gave, if there is one. Raises Contradiction and OutOfTime."""
+        """The best ratio. When the time is up: the result of the last program, if there is one, else raises OutOfTime.
+        Raises Contradiction if the limits cannot all be kept."""
         problem, layout, both = self.problem, self.layout, WithFloor(needs, floor)
-        first = z = needs.reached(self._fastest)  # nothing is better than every job in its fastest way all the time
+        first = z = needs.reached(self._fastest)  # no z is better than with every job in its fastest way all the time
         at, slope = both.at(z), both.slope(z)
         asking, basis = self._conditions(at, slope)
         program = _Build(layout, asking, (needs.rising, abs(first) or 1.0, first))
@@ -170,7 +172,7 @@ class Ratios:
         return np.asarray(found[self.problem.class_of])
 
     def _conditions(self, at: Floats, slope: Floats) -> tuple[Curves, Any]:
-        """The conditions, and the basis that belongs to them, if they are those of the last time."""
+        """(the conditions, the basis of the last solution if its conditions were the same, else None)."""
         equal = _equal(self.problem, at) and _equal(self.problem, slope)
         found = curves(self.problem, equal=equal, asking=np.abs(at) + np.abs(slope))
         if self._before is not None:
@@ -201,7 +203,7 @@ def _equal(problem: Problem, needs: Floats) -> bool:
 
 
 def _as_limit(problem: Problem, term: Total, value: float) -> Limits:
-    """That the terms that follow keep the optimum `value` of `term`."""
+    """The limit that makes later terms keep the optimum `value` of `term`."""
     sign = -1.0 if term.most else 1.0
     scale = float(np.abs(term.value).max(initial=0.0)) or 1.0
     pairs = None if problem.pairs is None else np.zeros(len(problem.pairs.way))
@@ -213,16 +215,16 @@ def _as_limit(problem: Problem, term: Total, value: float) -> Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """A linear program: the columns of `layout`, and one for z (as a part of `scale`) if there is one.
+    """A linear program: the columns of `layout`, and one more for z (in units of `scale`) if there is one.
 
-    Each condition is divided by the most that its class can do, so that rows are of like size; where `asked` is so
-    little of it that the solver would not see it, by less.
+    Each condition is divided by the most that its class can do, so that all rows are of similar size. If `asked` is so
+    small a part of that that the solver would not see it, the condition is divided by less.
     """
 
     layout: Columns
     conditions: Curves
     z: tuple[bool, float, float] | None
-    """(whether z is to be large, its scale, a known bound)."""
+    """(whether z is to be large, the scale of z, a known bound); None if the program has no z."""
     asked: Floats | None = None
     """(conditions,): the right sides, if they do not depend on z."""
 
@@ -232,7 +234,7 @@ class _Build:
         return 1.0 if self.z is None else self.z[1]
 
     def linear(self, asked: Floats, slope: Floats, cost: Floats) -> Linear:
-        """Conditions: left side - `slope` x z >= `asked` (conditions,)."""
+        """The linear program, with the conditions: left side - `slope` x z >= `asked` (conditions,)."""
         problem, layout = self.layout.problem, self.layout
         shared, left, sizes = layout.rows, conditions(layout, self.conditions), self._sizes()
         rows = len(problem.rate) + len(problem.most)
@@ -254,7 +256,7 @@ class _Build:
         return Linear(cost, floor, ceiling, lower, upper, row, column, value)
 
     def multipliers(self, found: Solution, scale: float) -> Multipliers:
-        """Those of the solver, each on its right side of zero."""
+        """The solver's dual values, each clipped to its valid side of zero."""
         classes, rows = len(self.layout.problem.rate), len(self.layout.problem.most)
         prices = np.maximum(-found.dual[classes : classes + rows], 0.0) * scale
         weights = np.maximum(found.dual[classes + rows :], 0.0) * scale / self._sizes()

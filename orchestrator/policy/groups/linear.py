@@ -1,4 +1,4 @@
-"""The one place that calls the linear solver: HiGHS (Huangfu and Hall, 2018), on sparse matrices, on one thread."""
+"""The only module that calls the linear solver: HiGHS (Huangfu and Hall, 2018), on sparse matrices and one thread."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from orchestrator.policy.groups.time_limit import TimeLimit
 Flags = NDArray[np.bool_]
 
 REDUCED = 1e-9
-"""A column helps if its reduced cost is less than minus this."""
+"""A column helps if its reduced cost is below minus this."""
 PRIMAL = 4
-"""HiGHS's number for the primal simplex method, which goes on from where it was when columns are added."""
+"""HiGHS's number for the primal simplex method, which can continue from its last basis when columns are added."""
 LARGE = 4_000
-"""From so many columns on, the interior-point method is faster than the simplex method."""
+"""From this number of columns on, the interior-point method is faster than the simplex method."""
 
 
 class Contradiction(InfeasibleError):
@@ -27,7 +27,7 @@ class Contradiction(InfeasibleError):
 
 
 class OutOfTime(LimitError):
-    """The solver has no answer within its limit of time. Exit code 9."""
+    """The solver has no answer within its time limit. Exit code 9."""
 
     def __init__(self, until: TimeLimit) -> None:
         super().__init__(
@@ -37,7 +37,7 @@ class OutOfTime(LimitError):
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """min cost @ x where lower <= A x <= upper and floor <= x <= ceiling. A's cells are in any order: (cell_row,
+    """min cost @ x where lower <= A x <= upper and floor <= x <= ceiling. The cells of A, in any order, are (cell_row,
     cell_column, cell)."""
 
     cost: Floats
@@ -52,9 +52,10 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """`x` (columns,), `dual` (rows,): what the cost changes by per unit of each row's limit; `basis`: to go on from.
+    """`x` (columns,), `dual` (rows,): the change of the cost per unit of each row's limit, and `basis`, from which the
+    solver can continue.
 
-    Not `in_time`: the limit on the time cut the solver off. `x` keeps all limits, but a better one may exist.
+    If not `in_time`, the time limit cut the solver off: `x` keeps all limits, but a better one may exist.
     """
 
     x: Floats
@@ -72,9 +73,12 @@ def solve(
     central: bool = False,
     until: TimeLimit,
 ) -> Solution:
-    """`start`: a basis to go on from, `feasible` if it keeps all limits. `simplex`: also if the program is large.
-    `central`: of all optima, one in their middle, not at a corner (the interior-point method). Raises Contradiction and
-    OutOfTime."""
+    """The solution of a linear program. Raises Contradiction and OutOfTime.
+
+    `start`: a basis to continue from; `feasible`: it keeps all limits. `simplex`: use the simplex method even if the
+    program is large. `central`: of all optima, return one in their middle instead of a corner (uses the interior-point
+    method).
+    """
     interior = central or (len(linear.cost) >= LARGE and start is None and not simplex)
     engine = _engine(linear, "ipx" if interior else "simplex")
     if start is not None and not interior:
@@ -86,8 +90,11 @@ def solve(
 
 
 def basis_of(linear: Linear, columns: Flags, rows: Flags) -> Any:
-    """The basis that consists of these `columns` (columns,) and `rows` (rows,): as many as there are rows. The other
-    columns are at their floor, the other rows at their lower limit, or at the upper one if that is the only one."""
+    """The basis that consists of these `columns` (columns,) and `rows` (rows,), together as many as there are rows.
+
+    The other columns are at their floor. The other rows are at their lower limit, or at the upper one if that is the
+    only one.
+    """
     import highspy
 
     status, basis = highspy.HighsBasisStatus, highspy.HighsBasis()
@@ -99,7 +106,7 @@ def basis_of(linear: Linear, columns: Flags, rows: Flags) -> Any:
 
 
 def in_basis(found: Solution) -> tuple[Flags, Flags]:
-    """(columns,) and (rows,): which are in the basis at which the simplex method ended."""
+    """(columns,) and (rows,): which are in the basis with which the simplex method ended."""
     import highspy
 
     basic = highspy.HighsBasisStatus.kBasic
@@ -108,8 +115,11 @@ def in_basis(found: Solution) -> tuple[Flags, Flags]:
 
 
 def solve_by_columns(linear: Linear, first: Flags, *, each: int, until: TimeLimit) -> Solution:
-    """The same answer, for a program of which few columns matter: begin with those in `first` (columns,), and add at
-    most `each` at a time of those that the prices say would help, until none does."""
+    """As `solve`, for a program in which few columns matter.
+
+    It begins with the columns in `first` (columns,). Then it repeatedly adds the columns that would help according to
+    the prices, at most `each` at a time, until there are none.
+    """
     inside = np.flatnonzero(first)
     order = np.argsort(linear.cell_column, kind="stable")
     row, cell = linear.cell_row[order], linear.cell[order]
@@ -205,7 +215,7 @@ def _run(engine: Any, until: TimeLimit) -> tuple[Floats, Floats, bool]:
     left_s = until.left_s
     if left_s <= 0:
         raise OutOfTime(until)
-    before_s = engine.getRunTime()  # of its earlier runs: the solver counts them, too
+    before_s = engine.getRunTime()  # the solver also counts its earlier runs
     engine.setOptionValue("time_limit", before_s + left_s)
     engine.run()
     until.spend(engine.getRunTime() - before_s)

@@ -1,4 +1,5 @@
-"""How much of its time each job follows each of its candidate mixes, within given limits: a small linear program."""
+"""How much of its time each job follows each of its candidate mixes, within given limits. This is a small linear
+program."""
 
 from __future__ import annotations
 
@@ -13,12 +14,12 @@ from orchestrator.policy.groups.problem import Floats, Integers, Problem, summed
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 LEAST_PART = 1e-6
-"""Each limit's row is divided by what is left of it, but by no less than this part of the whole: the solver refuses
-cells that are too large."""
+"""Each limit's row is divided by what is left of the limit, but by at least this part of the whole limit, because the
+solver refuses cells that are too large."""
 
 
 class Work(Protocol):
-    """What is to be optimized: see priced.py."""
+    """What is optimized; see priced.py."""
 
     problem: Problem
 
@@ -27,14 +28,15 @@ class Work(Protocol):
         ...
 
     def exceeding(self, most: Floats) -> tuple[Integers, Integers, Floats, Floats]:
-        """Columns by which limits can be exceeded: cells (limit, column, amount), and the cost of each column."""
+        """The columns by which limits can be exceeded: their cells as (limit, column, amount), and the cost of each
+        column."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What was in the solver's basis at the end: of the candidates, of the rows of all jobs and of the limits, and of
-    the columns by which limits can be exceeded. A job's only candidate is in it."""
+    """What was in the solver's basis at the end: which candidates, rows of jobs, rows of limits, and columns by which
+    limits can be exceeded. If a job has only one candidate, that candidate counts as in the basis."""
 
     candidates: Flags
     jobs: Flags
@@ -44,7 +46,8 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """`part` (candidates,) of its job's time; `used` (limits,); `prices` (limits,) at which the choice is optimal."""
+    """A choice: the `part` (candidates,) of its job's time for each candidate, what is `used` (limits,), and the
+    `prices` (limits,) at which the choice is optimal."""
 
     candidates: Patterns
     part: Floats
@@ -54,9 +57,9 @@ class Mixed:
 
 
 def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit, before: Mixed | None = None) -> Mixed:
-    """The best parts within `most` (limits,). A job with one candidate follows it.
+    """The best parts within `most` (limits,). A job with a single candidate follows it.
 
-    `before`: the choice among fewer candidates, within the same limits or smaller ones, from which the solver goes on.
+    `before`: a choice among fewer candidates, within the same limits or smaller ones, from which the solver continues.
     """
     if not len(most):
         return _unlimited(work, candidates)
@@ -114,7 +117,7 @@ def choose(work: Work, candidates: Patterns, most: Floats, until: TimeLimit, bef
 
 
 def _unlimited(work: Work, candidates: Patterns) -> Mixed:
-    """Without limits, each job follows the candidate that costs least."""
+    """The choice without limits: each job follows the candidate that costs least."""
     order = np.lexsort((work.worth(candidates), candidates.job))
     _, first = np.unique(candidates.job[order], return_index=True)
     part = np.zeros(len(candidates))

@@ -1,7 +1,7 @@
-"""How fast each job must be, in steps/s: fixed, or as a function of one number that the policy optimizes.
+"""How fast each job must be, in steps/s: fixed, or as a function of a single number z that the policy optimizes.
 
-Every function here is convex in that number. So its tangents never ask for more than it does, and a program with
-tangents in its place bounds the true one.
+All these functions are convex in z. So their tangents never ask for more than the functions do, and a program that uses
+the tangents bounds the true one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ ALL = slice(None)
 
 
 class Needs(Protocol):
-    """Needs of all jobs as a function of `z`. `rising`: they grow with z, which is to be large; else z is to be
-    small."""
+    """The needs of all jobs as a function of `z`. If `rising`, needs grow with z, and z is to be large; otherwise z is
+    to be small."""
 
     @property
     def rising(self) -> bool:
@@ -39,17 +39,18 @@ class Needs(Protocol):
         ...
 
     def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
-        """The best z at which these rates are enough for `jobs`."""
+        """The best z for which these rates are enough for `jobs`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Proportional:
-    """Job m needs z x `unit`[m]: z is the least ratio of a job's rate to its unit. Units of 0 ask for nothing."""
+    """Job m needs z x `unit`[m]: z is the smallest ratio of a job's rate to its unit. A job with a unit of 0 needs
+    nothing."""
 
     unit: Floats
     base: Floats | None = None
-    """(jobs,): if given, a job needs that much more than this."""
+    """(jobs,): if given, each job needs this much in addition."""
     rising: bool = True
     linear: bool = True
 
@@ -62,7 +63,7 @@ class Proportional:
         return self.unit
 
     def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
-        """The least ratio."""
+        """The smallest ratio."""
         unit, more = self.unit[jobs], rates if self.base is None else rates - self.base[jobs]
         asks = unit > 0
         return float((more[asks] / unit[asks]).min()) if asks.any() else np.inf
@@ -70,11 +71,11 @@ class Proportional:
 
 @dataclass(frozen=True, slots=True)
 class Finishing:
-    """Job m must end within z x `alone_s`[m] of its arrival: it is `age_s` old and has `steps` left.
+    """Job m must end within z x `alone_s`[m] seconds of its arrival. It is `age_s` old and has `steps` left.
 
-    With an age of 0 and `alone_s` of 1, z is the time in which everything ends; else it is finish-time fairness
-    (Themis, Mahajan et al., NSDI 2020, section 3): `alone_s` is how long the job would take with an equal part of
-    everything.
+    With an age of 0 and an `alone_s` of 1, z is the time in which all jobs end. Otherwise z is that of finish-time
+    fairness (Themis, Mahajan et al., NSDI 2020, section 3): `alone_s` is how long the job would take with an equal part
+    of everything.
     """
 
     steps: Floats
@@ -131,13 +132,13 @@ class WithFloor:
         return np.where(self.needs.at(z) >= self.floor, self.needs.slope(z), 0.0)
 
     def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
-        """The best z at which these rates are enough for `jobs`."""
+        """The best z for which these rates are enough for `jobs`, without the floor."""
         return self.needs.reached(rates, jobs)
 
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """The needs of some of the jobs."""
+    """The needs of some of the jobs, those with the numbers `jobs`."""
 
     needs: Needs
     jobs: Integers
@@ -161,5 +162,5 @@ class Some:
         return self.needs.slope(z)[self.jobs]
 
     def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:
-        """The best z at which these rates are enough for `jobs` of these."""
+        """The best z for which these rates are enough for `jobs`, which are numbered among the jobs of this object."""
         return self.needs.reached(rates, self.jobs[jobs])

@@ -21,9 +21,10 @@ IDLE = -1
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """One mix per row: of which job, (first way, its time) and (second way, its time); a way of IDLE counts nothing.
+    """Mixes, one per row: the `job`, and up to two ways (`first`, `second`) with the time in each. The way IDLE counts
+    for nothing.
 
-    `slope` (rows,): what one more step/s would cost at the prices that they were found for.
+    `slope` (rows,): what one more step/s would cost, at the prices for which the mix was found.
     """
 
     job: Integers
@@ -37,7 +38,7 @@ class Patterns:
         return len(self.job)
 
     def of(self, rows: Integers) -> Patterns:
-        """Some of them."""
+        """The patterns in these rows."""
         return Patterns(
             self.job[rows],
             self.first[rows],
@@ -48,11 +49,11 @@ class Patterns:
         )
 
     def renamed(self, jobs: Integers) -> Patterns:
-        """The same for the jobs with these numbers."""
+        """The same mixes for other jobs: job i becomes `jobs`[i]."""
         return replace(self, job=jobs[self.job])
 
     def total(self, table: Floats) -> Floats:
-        """(rows,): the sum of `table` (jobs, ways) over each mix's time."""
+        """(rows,): the sum of `table` (jobs, ways) x time over the ways of each mix."""
         found: Floats = np.zeros(len(self))
         for way, time in ((self.first, self.first_time), (self.second, self.second_time)):
             some = np.flatnonzero(way != IDLE)
@@ -60,7 +61,8 @@ class Patterns:
         return found
 
     def shares(self, shape: tuple[int, ...], part: Floats) -> Floats:
-        """`shape` (jobs, ways): each job's time, if it follows each of its mixes for `part` (rows,) of the time."""
+        """`shape` (jobs, ways): each job's time in each way, if it follows each of its mixes for `part` (rows,) of the
+        time."""
         found = np.zeros(shape)
         for way, time in ((self.first, self.first_time), (self.second, self.second_time)):
             some = np.flatnonzero(way != IDLE)
@@ -69,7 +71,7 @@ class Patterns:
 
 
 def joined(several: list[Patterns], ways: int) -> Patterns:
-    """Those of all, each once, in a fixed order."""
+    """The patterns of all lists, each once, in a fixed order."""
     columns = [
         np.concatenate([getattr(each, name) for each in several])
         for name in ("job", "first", "first_time", "second", "second_time", "slope")
@@ -80,18 +82,18 @@ def joined(several: list[Patterns], ways: int) -> Patterns:
 
 
 def among(some: Patterns, several: Patterns, ways: int) -> Integers:
-    """(some,): the row of each in `several`, which `joined` made of them and of others."""
+    """(some,): the row of each pattern in `several`, a list that `joined` made of these and other patterns."""
     found: Integers = np.searchsorted(_keys(several, ways), _keys(some, ways))
     return found
 
 
 def _keys(patterns: Patterns, ways: int) -> Integers:
-    """(rows,): a number for each job and pair of ways."""
+    """(rows,): a number that identifies each job and pair of ways."""
     return (patterns.job * (ways + 1) + patterns.first + 1) * (ways + 1) + patterns.second + 1
 
 
 def priced(problem: Problem, value: Floats, prices: Floats) -> Floats:
-    """(classes, ways): `value` and the price of the limits that it uses."""
+    """(classes, ways): `value` plus the price of the limits that are used."""
     found, base = value.copy(), 0
     for limits in problem.limits:
         of = np.append(prices[base : base + len(limits.most)], 0.0)
@@ -101,8 +103,8 @@ def priced(problem: Problem, value: Floats, prices: Floats) -> Floats:
 
 
 def cheapest(rate: Floats, price: Floats, need: Floats) -> Patterns:
-    """The cheapest mix of each job: `rate` and `price` (jobs, ways), `need` (jobs,) steps/s, at most its fastest
-    rate."""
+    """The cheapest mix of each job. `rate` and `price` are (jobs, ways); `need` (jobs,) is in steps/s, at most the
+    job's fastest rate."""
     price = np.where(rate > 0, price, np.inf)
     every = np.arange(len(rate))
     first = price.argmin(axis=1)
@@ -133,7 +135,8 @@ def cheapest(rate: Floats, price: Floats, need: Floats) -> Patterns:
 
 
 def usage(problem: Problem, patterns: Patterns) -> tuple[Integers, Integers, Floats]:
-    """Cells (row of `patterns`, limit, amount): how much each mix uses of each limit. One class for each job."""
+    """Cells (row of `patterns`, limit, amount): how much each mix uses of each limit. Each job must have its own
+    class."""
     rows, at, amounts, base = [], [], [], 0
     for limits in problem.limits:
         where, how_much = (np.broadcast_to(table, problem.rate.shape) for table in (limits.at, limits.amount))
@@ -148,13 +151,13 @@ def usage(problem: Problem, patterns: Patterns) -> tuple[Integers, Integers, Flo
         base += len(limits.most)
     if not rows:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
-    key = np.concatenate(rows) * base + np.concatenate(at)  # both ways of a mix can count in one limit
+    key = np.concatenate(rows) * base + np.concatenate(at)  # both ways of a mix may use the same limit
     cells, inverse = np.unique(key, return_inverse=True)
     return cells // base, cells % base, summed(inverse, np.concatenate(amounts), len(cells))
 
 
 def some_jobs(problem: Problem, jobs: Integers, most: Floats) -> Problem:
-    """The problem of a few jobs, with `most` (limits,) of each limit. One class for each job."""
+    """The problem of a few jobs, with `most` (limits,) of each limit. Each job has its own class."""
     limits, base = [], 0
     for each in problem.limits:
         limits.append(each.among(jobs, most[base : base + len(each.most)]))
@@ -168,8 +171,10 @@ def one_class_each(problem: Problem) -> Problem:
 
 
 def without_closed_ways(problem: Problem) -> Problem:
-    """The same without the ways in which a limit leaves nothing. One class for each job; raises Contradiction for a job
-    that is left without any way."""
+    """The same problem without the ways that need a limit of which nothing is left. Each job must have its own class.
+
+    Raises Contradiction if a job is left without any way.
+    """
     rate = problem.rate.copy()
     for limits in problem.limits:
         at, amount = spread(problem, limits)

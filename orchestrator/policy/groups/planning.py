@@ -1,12 +1,13 @@
-"""Planning a group: a Collection made of market, demands and group; its solution, read back as a plan of each job.
+"""Planning a group: makes a Collection of market, demands and group, solves it, and reads the solution back as a plan
+of each job.
 
-A *way* is an offer. Of the offers that leave the same quotas alone and have the same kind of hardware, each job needs
-only the cheapest one, and the one where it runs. Rates are middle estimates, prices those of now: everything here is
+A *way* is an offer. Of the offers with the same kind of hardware under the same quotas, each job needs only the
+cheapest one, and the one where it runs. Rates are middle estimates, and prices are the present ones. Everything here is
 an estimate of a fluid plan, in which time is shared without the cost of moving. A job that runs nowhere pays for one
-start, where its steps are done (Collection.usd_per_h_started). Only `cheapest` looks for the least cost with starts;
-rates and quotas do not count them.
+start, spread over its ways in proportion to its steps (Collection.usd_per_h_started). Only `cheapest` includes starts
+in the cost that it minimizes; rates and quotas do not include them.
 
-Ties are broken in this order: stay put, then the cheapest way, then the offer's id (`STAY`, `BY_ORDER`).
+Ties are broken in this order: stay, then the cheapest way, then the offer's id (`STAY`, `BY_ORDER`).
 """
 
 from __future__ import annotations
@@ -36,20 +37,22 @@ from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, Rejec
 from orchestrator.policy.telling.explain import span, why_over_limits
 
 STAY, BY_ORDER = 1e-5, 1e-9
-"""By how much faster, relatively, a job seems to be where it runs, and by how much more each later way seems to cost:
-far less than what is known about speeds and prices."""
+"""To break ties: how much faster, relatively, a job seems to be where it runs, and how much more each later way seems
+to cost. Both are far less than the uncertainty of speeds and prices."""
 LEAST_SHARE, RESIDUE = 1e-4, 1e-10
-"""A smaller part of what a job has is a rounding error of the solver; so is anything so small."""
+"""A share that is a smaller part than LEAST_SHARE of the job's largest share, or smaller than RESIDUE, is a rounding
+error of the solver."""
 MOST_S = 20.0
-"""How long solving may take."""
+"""How long solving may take, in seconds."""
 LONGER, TRIES = 2.0, 12
-"""Jobs without a deadline end within a horizon, which is made so much longer, so often, until the quotas suffice."""
+"""Jobs without a deadline are to end within a horizon. While the quotas do not suffice for it, it is made LONGER times
+as long, for at most TRIES tries in all."""
 NOWHERE: Mapping[str, Running] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A job spends the part `share` of its time on machines of `offer_id`."""
+    """A job spends the part `share` of its time on machines of the offer `offer_id`."""
 
     offer_id: str
     share: float
@@ -57,8 +60,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """Where a job runs, how long it takes with its start (market seconds), and what both cost, if the shares stay as
-    they are; estimates. Shares that add up to less than 1: it waits for the rest of the time."""
+    """Where a job runs, how long it takes including its start (market seconds), and what both cost, if the shares stay
+    as they are. All figures are estimates. If the shares add up to less than 1, the job waits for the rest of the
+    time."""
 
     job_id: str
     parts: tuple[Part, ...]
@@ -69,10 +73,11 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """A joint plan. `value` of the objective (`most`: the larger, the better), the `bound` that no plan can beat, and
+    """A joint plan: the `value` of the objective (if `most`, larger is better), the `bound` that no plan can beat, and
     their relative `gap`.
 
-    `stopped_after_s`: the solver was stopped then, before it had the best plan; None if it ended by itself.
+    `stopped_after_s`: the solver was stopped after so many seconds, before it had the best plan; None if it ended by
+    itself.
     """
 
     jobs: tuple[JobPlan, ...]
@@ -84,18 +89,19 @@ class Joint:
 
     @property
     def cost_usd(self) -> float:
-        """Of all jobs."""
+        """The cost of all jobs."""
         return sum(each.cost_usd for each in self.jobs)
 
 
 FAIR = frozenset({"max-min-fairness", "finish-time-fairness"})
-"""Policies that compare with an equal part of all machines, so there must be a number of them."""
+"""Policies that compare rates with those of an equal part of all machines, so the number of machines must be
+limited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A collection with what its rows and columns are: `rows` of the market, one for each way, and the `quotas`, in the
-    order of the collection's."""
+    """A collection, and what its rows and columns stand for: `demands`, the jobs; `rows` of the market and their `ids`,
+    one for each way; and `quotas`, in the order of the collection's."""
 
     jobs: Collection
     demands: tuple[Demand, ...]
@@ -103,9 +109,10 @@ class Asked:
     ids: tuple[str, ...]
     quotas: tuple[QuotaName, ...]
     limited: tuple[bool, ...]
-    """By way: whether a quota covers it."""
+    """For each way, whether a quota covers it."""
     begins_s: Floats
-    """(jobs,): how long a job that runs nowhere takes to start, at least; its deadline counts from then."""
+    """(jobs,): the least time (seconds) that a job which runs nowhere takes to start. Deadlines in `jobs` count from
+    then."""
 
 
 def asked(
@@ -119,11 +126,13 @@ def asked(
     limits: MoveLimits | None = None,
     partly: bool = False,
 ) -> Asked:
-    """The collection of these jobs on this market; by job id, `weights`, and `ages_s`: the market seconds for which a
-    job has wanted a machine, by default since it was submitted.
+    """The collection of these jobs on this market.
 
-    Raises InfeasibleError, naming the job, for one without known steps or speed, or with no offer that it may use;
-    `partly`: such jobs are left out instead.
+    `weights` and `ages_s` are by job id. `ages_s` is for how long (market seconds) a job has wanted a machine; by
+    default, since it was submitted.
+
+    Raises InfeasibleError, naming the job, if its steps or speed are not known, or if there is no offer that it may
+    use. With `partly`, such jobs are left out instead.
     """
     limits = MoveLimits() if limits is None else limits
     filters: dict[int, Filter] = {}
@@ -176,12 +185,13 @@ def joint(
     stays: Mapping[str, float] = MappingProxyType({}),
     until: TimeLimit | None = None,
 ) -> Joint:
-    """The plan of least cost, or that of another policy. Every plan was verified (engine.solve). `stays`: by how much
-    faster, relatively, a job that runs is taken to be where it is, by job id; STAY for others.
+    """The plan of least cost, or that of another policy. Every plan is verified (engine.solve).
 
-    Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a policy about
-    fairness if no quota limits the machines; LimitError if the solver has no verified plan when `until` runs out
-    (default: after MOST_S seconds of solving).
+    `stays`, by job id: how much faster, relatively, a running job is assumed to be where it is; STAY for the others.
+
+    Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a fairness policy if
+    no quota limits the machines. Raises LimitError if the solver has no verified plan when `until` runs out (default:
+    after MOST_S seconds of solving).
     """
     until = TimeLimit(MOST_S) if until is None else until
     jobs = _tied(question, running, stays)
@@ -193,7 +203,7 @@ def joint(
             jobs = _finite(question, jobs) if policy in FAIR else jobs
             need = on_time(jobs)
             program = PROGRAMS[policy](jobs)
-            if policy not in FAIR:  # of equally good plans, the cheapest
+            if policy not in FAIR:  # choose the cheapest of equally good plans
                 program = replace(program, terms=(*program.terms, of_time(program.problem)))
             program = replace(program, at_least=need) if need.any() else program
             found = solve(program, until=until)
@@ -211,8 +221,11 @@ def joint(
 def _rates(
     demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None
 ) -> dict[int, float]:
-    """Steps/s by row of the market: of the rows that count, the one of each kind under the same quotas where the job
-    costs least, with its start."""
+    """Steps/s by row of the market, for the rows that matter to a job.
+
+    Of the usable rows with the same kind of hardware under the same quotas, this is the one where the job costs least,
+    including its start; and also the row where the job runs.
+    """
     name = demand.job.name
     filtered, forecast = considered(demand, filtering, filtering.market, perf, running, None)
     if demand.total_steps is None:
@@ -260,7 +273,7 @@ def _rates(
 
 
 def _quotas(market: Market, rows: Sequence[int]) -> tuple[tuple[QuotaName, ...], tuple[Quota, ...]]:
-    """Each quota that covers one of the rows, in units of the quota."""
+    """(names, quotas) of each quota that covers one of the rows. Amounts are in units of the quota."""
     units: dict[QuotaName, float] = {}
     each: dict[QuotaName, dict[int, float]] = {}
     for way, row in enumerate(rows):
@@ -286,8 +299,8 @@ def _due_s(demand: Demand, at_ms: int) -> float:
 
 
 def _tied(question: Asked, running: Mapping[str, Running], stays: Mapping[str, float]) -> Collection:
-    """The collection, changed so little that only ties are broken: a job is faster where it runs (more so by `stays`),
-    and each way costs more than the one before it."""
+    """The collection, changed so little that only ties are broken (or by `stays`): a job is faster where it runs, and
+    each way costs more than the one before it."""
     jobs, rate = question.jobs, question.jobs.rate.copy()
     for index, demand in enumerate(question.demands):
         here = running.get(demand.job.id)
@@ -298,7 +311,8 @@ def _tied(question: Asked, running: Mapping[str, Running], stays: Mapping[str, f
 
 
 def _cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Program]:
-    """The least total cost. Jobs without a deadline end within the shortest horizon that the quotas allow at it."""
+    """The plan of least total cost and its program. Jobs without a deadline end within the shortest horizon tried that
+    the quotas allow."""
     horizon_s = patient_horizon_s(jobs)
     for last in range(TRIES, 0, -1):
         try:
@@ -312,7 +326,7 @@ def _cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Program]:
 
 
 def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> InfeasibleError:
-    """Which jobs cannot all be on time, and how long they would take instead."""
+    """An error that says which jobs cannot all be on time, and how long they would take instead."""
     need = on_time(jobs)
     try:
         found = late(jobs, need, TimeLimit(MOST_S)) if need.any() else None
@@ -328,7 +342,7 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
         names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
     prices = found.prices[len(found.prices) - len(jobs.quotas) :]
     binding = [each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY]
-    quotas = ", ".join(binding or [each.name for each in jobs.quotas])  # a way's own limit may have the price instead
+    quotas = ", ".join(binding or [each.name for each in jobs.quotas])  # the price may be on a way's own limit instead
     more = f"; and {len(names) - 8} more" if len(names) > 8 else ""
     return InfeasibleError(
         f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}{more}",
@@ -337,7 +351,8 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
 
 
 def _on_time(question: Asked) -> None:
-    """Raises InfeasibleError with the names of jobs that no offer runs fast enough, even alone."""
+    """Raises InfeasibleError with the names of the jobs that no offer runs fast enough, even if they had it to
+    themselves."""
     jobs = question.jobs
     slower = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
     if slower.size:
@@ -359,7 +374,7 @@ def _left(seconds: float) -> str:
 
 
 def less_late(question: Asked) -> Asked:
-    """The same with later deadlines, so that all can be met, and the least work is late."""
+    """The question with later deadlines, so that all can be met and the least work is late."""
     due = replace(question.jobs, deadline_s=np.maximum(question.jobs.deadline_s, 1.0))
     need = on_time(due)
     found = late(due, need)
@@ -371,9 +386,11 @@ def less_late(question: Asked) -> Asked:
 
 
 def _finite(question: Asked, jobs: Collection) -> Collection:
-    """The collection with as many machines of each way as its tightest quota leaves, and what each job has done, valued
-    as if there had always been as many jobs as now. Raises InfeasibleError where a way
-    has no quota: then nobody has to share."""
+    """The collection with a limited number of machines of each way: as many as its tightest quota leaves. `alone_s`
+    values what each job has done as if there had always been as many jobs as now.
+
+    Raises InfeasibleError if a way has no quota, because then no job has to share.
+    """
     unlimited = [name for name, limited in zip(question.ids, question.limited, strict=True) if not limited]
     if unlimited:
         raise InfeasibleError(
@@ -390,8 +407,11 @@ def _finite(question: Asked, jobs: Collection) -> Collection:
 
 
 def _read(question: Asked, jobs: Collection, found: Allocation, *, most: bool) -> Joint:
-    """The plan of each job. What the quotas leave is used to be done earlier, at the same cost. A job that has no share
-    now is expected to cost what it costs where it is cheapest, later."""
+    """The plan of each job.
+
+    Shares are scaled up to what the quotas leave, so that jobs end earlier at the same cost. A job that has no share
+    now is expected to run later, where it costs least.
+    """
     least = np.maximum(LEAST_SHARE * found.shares.max(axis=1, keepdims=True), RESIDUE)
     all_shares = _filled(question, np.where(found.shares > least, found.shares, 0.0))
     usd_per_h, plans = question.jobs.usd_per_h_started, []
@@ -417,7 +437,7 @@ def _read(question: Asked, jobs: Collection, found: Allocation, *, most: bool) -
 
 
 def _filled(question: Asked, shares: Floats) -> Floats:
-    """The shares, made larger as far as the quotas have room, job by job."""
+    """The shares, scaled up job by job as far as the quotas have room."""
     jobs = question.jobs
     each = np.zeros((len(jobs.quotas), shares.shape[1]))
     for number, quota in enumerate(jobs.quotas):

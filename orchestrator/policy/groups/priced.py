@@ -1,8 +1,8 @@
-"""The two kinds of terms as the decomposition sees them: what mixes cost at prices, bounds, and how limits may be
+"""The two kinds of terms as the decomposition sees them: what mixes cost at given prices, bounds, and how limits may be
 exceeded.
 
-A total may exceed a limit at a penalty, which the answer must not need. A ratio is aimed at its bound; if its needs
-exceed the limits by a factor, everybody's time is divided by that factor.
+A total may exceed a limit at a penalty, but a final answer must not. A ratio is aimed close to its bound. If its needs
+exceed the limits by a factor, the time of every job is divided by that factor.
 """
 
 from __future__ import annotations
@@ -20,22 +20,24 @@ from orchestrator.policy.groups.program import Certificate, Program, Total
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 OVER = 1e-7
-"""A limit that is exceeded by less, relatively, is kept: the solver's tolerance."""
+"""A limit that is exceeded by less than this, relatively, counts as kept: the solver's tolerance."""
 PENALTY = 20.0
 ROUGHLY = 1e-3
-"""How precise the ratio of a sample is."""
+"""The precision of the ratio of a sample."""
 LITTLE = 1e-3
-"""The part of all prices that even limits have which do not bind in the sample, so that jobs do not waste them."""
+"""The part of all prices that is given even to limits which do not bind in the sample, so that jobs do not waste
+them."""
 NEWTON_STEPS = 40
 
 
 def exceeds(used: Floats, most: Floats) -> bool:
-    """Whether more is `used` (limits,) of a limit than there is, `most` (limits,)."""
+    """Whether more is `used` (limits,) of some limit than there is (`most` (limits,))."""
     return bool((used > most * (1 + OVER) + OVER).any())
 
 
 def shared_by_all(problem: Problem) -> Problem:
-    """Without the limits of some jobs only (such as budgets of users): a sample says little about them."""
+    """The problem without the limits that apply to only some jobs (such as budgets of users), because a sample says
+    little about them."""
     limits = tuple(
         each if len(each.at) == 1 else replace(each, at=np.full((1, 1), -1), amount=np.zeros((1, 1)))
         for each in problem.limits
@@ -44,22 +46,22 @@ def shared_by_all(problem: Problem) -> Problem:
 
 
 def _part(problem: Problem, jobs: Integers) -> Floats:
-    """(limits,): the part of each limit that belongs to `jobs`."""
+    """(limits,): the part of each limit for `jobs`, in proportion to their number."""
     return problem.most * (len(jobs) / problem.jobs)
 
 
 class PricedTotal:
-    """The least sum of `value` (jobs, ways) x time for which every job is as fast as `need` (jobs,)."""
+    """The least sum of `value` (jobs, ways) x time with which every job has at least the rate `need` (jobs,)."""
 
     def __init__(self, problem: Problem, value: Floats, need: Floats, inside: Floats | None = None) -> None:
-        """`inside` (limits,): the prices of limits that `value` has in it; none if not given."""
+        """`inside` (limits,): the prices of limits that `value` already includes; none by default."""
         self.problem, self.value, self.need = problem, value, need
         self.inside = np.zeros(len(problem.most)) if inside is None else inside
         self.bound, self.prices, self.weights = -np.inf, np.zeros(len(problem.most)), np.zeros(problem.jobs)
         self._dearest = float(np.abs(value).max(initial=0.0))
 
     def sampled(self, jobs: Integers, until: TimeLimit) -> Floats:
-        """(limits,): the prices of a sample of the jobs with their part of the limits."""
+        """(limits,): the prices when a sample of the jobs has its part of the limits."""
         part = with_a_way_out(shared_by_all(some_jobs(self.problem, jobs, _part(self.problem, jobs))), self.need[jobs])
         dear = np.where(self.need[jobs] > 0, PENALTY * float(np.abs(self.value).max(initial=0.0)), 0.0)
         value = np.column_stack([self.value[jobs], dear])
@@ -72,16 +74,18 @@ class PricedTotal:
         return cheapest(self.problem.rate, priced(self.problem, self.value, prices), self.need)
 
     def beside(self, prices: Floats, steps: Floats) -> Floats:
-        """(limits,): `prices`, and those inside, times e to the power of `steps` (limits,)."""
+        """(limits,): the prices, including those inside `value`, times e to the power of `steps` (limits,), without
+        those inside."""
         return np.asarray((prices + self.inside) * np.exp(steps) - self.inside)
 
     def mixes_of(self, prices: Floats, jobs: Integers) -> Patterns:
-        """The same for some jobs."""
+        """The cheapest mixes of some jobs at `prices` (limits,)."""
         part = some_jobs(self.problem, jobs, self.problem.most)
         return cheapest(part.rate, priced(part, self.value[jobs], prices), self.need[jobs]).renamed(jobs)
 
     def bounded(self, prices: Floats) -> Patterns:
-        """The mixes at `prices`. If the prices give the best bound so far, it is kept, with them."""
+        """The cheapest mixes at `prices`. If these prices give the best bound so far, keeps the bound and the
+        prices."""
         table = priced(self.problem, self.value, prices)
         mixes = cheapest(self.problem.rate, table, self.need)
         bound = float(mixes.total(table).sum() - prices @ self.problem.most)
@@ -94,21 +98,22 @@ class PricedTotal:
         return candidates.total(self.value)
 
     def exceeding(self, most: Floats) -> tuple[Integers, Integers, Floats, Floats]:
-        """One column for each limit, at a penalty."""
+        """One column for each limit, with a penalty as its cost."""
         every = np.arange(len(most))
         dear = PENALTY * (self._dearest + float(self.prices.max(initial=0.0)))
         return every, every, np.ones(len(most)), np.full(len(most), dear)
 
     def left_over(self, most: Floats, used: Floats) -> Floats:
-        """(limits,): what the next group has besides its part, after one with `most` has `used` that much."""
+        """(limits,): what the next group has in addition to its part, after a group that had `most` has `used` so
+        much."""
         return np.maximum(most - used, 0.0)
 
     def reached(self, found: Mixed) -> float:
-        """The sum."""
+        """The sum that a choice reaches."""
         return float(found.part @ found.candidates.total(self.value))
 
     def gap(self, found: Mixed) -> float:
-        """Certified; infinite if a limit is exceeded."""
+        """The certified gap of a choice; infinite if it exceeds a limit."""
         if exceeds(found.used, self.problem.most):
             return np.inf
         return (self.reached(found) - self.bound) / max(abs(self.bound), 1e-12)
@@ -130,17 +135,18 @@ class PricedRatio:
         return np.asarray(np.minimum(self.needs.at(self.bound), self._fastest))
 
     def sampled(self, jobs: Integers, until: TimeLimit) -> Floats:
-        """(limits,): the prices of a sample of the jobs with their part of the limits."""
+        """(limits,): the prices when a sample of the jobs has its part of the limits."""
         part = shared_by_all(some_jobs(self.problem, jobs, _part(self.problem, jobs)))
         best = Ratios(part, until=until, same=ROUGHLY).best(Some(self.needs, jobs), np.zeros(len(jobs)))
         worth, most = best.certificate.prices, np.maximum(self.problem.most, 1e-12)
-        every = float(worth @ most) or 1.0  # a limit that the sample has plenty of costs a little
+        every = float(worth @ most) or 1.0  # even a limit that the sample has plenty of gets a small price
         return np.asarray(worth / every + LITTLE / most)
 
     def bounded(self, prices: Floats) -> Patterns:
-        """The mixes at `prices`. If the prices give the best bound so far, it is kept, with them.
+        """The cheapest mixes at `prices`. If these prices give the best bound so far, keeps the bound and the prices.
 
-        The needs at any possible z cost at most what all limits are worth: Newton's method, from the safe side.
+        At any possible z, the needs cost at most what all limits are worth. Newton's method finds the bound from the
+        safe side.
         """
         self._guess = prices
         table = priced(self.problem, self._free, prices)
@@ -159,24 +165,24 @@ class PricedRatio:
         return mixes
 
     def aimed(self, short: float) -> PricedTotal:
-        """To meet the needs at a z that is `short` of its bound (a part of it), at the least use of the limits, at the
-        last prices."""
+        """The total that meets the needs at a z near its bound, with the least use of the limits, at the last prices.
+        `short` is how far z is from the bound, as a part of it."""
         z = self.bound * (1 - short if self.needs.rising else 1 + short)
         use = priced(self.problem, self._free, self._guess)
         return PricedTotal(self.problem, use, np.minimum(self.needs.at(z), self._fastest), self._guess)
 
     def scale(self, found: Mixed) -> float:
-        """What everybody's time is multiplied by, so that all limits are kept."""
+        """The factor for the time of every job with which all limits are kept."""
         most = self.problem.most
         return 1 / max(1.0, float((found.used / np.where(most > 0, most, 1e-300)).max(initial=0.0)))
 
     def reached(self, found: Mixed) -> float:
-        """The z that is reached."""
+        """The z that a choice reaches, after scaling."""
         rates = found.candidates.total(self.problem.rate) * found.part
         of_jobs = summed(found.candidates.job, rates, self.problem.jobs)
         return self.needs.reached(of_jobs * self.scale(found))
 
     def certificate(self, found: Mixed) -> Certificate:
-        """What is reached, and the bound."""
+        """The certificate of a choice: the z that it reaches, and the bound."""
         slope = abs(float(self.weights @ self.needs.slope(self.bound))) or 1.0
         return Certificate(self.reached(found), self.bound, self.prices / slope, self.weights / slope)

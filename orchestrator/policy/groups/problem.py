@@ -1,7 +1,8 @@
-"""What is shared out: classes of equal jobs, the ways in which each can run, and the limits that they share.
+"""The problem that is solved: classes of equal jobs, the ways in which each can run, and the limits that they share.
 
-A class holds jobs that are interchangeable: the same rates, costs and limits (not the same work or deadline). What
-counts is how much time a class spends in each way, so the size of a program does not grow with the number of jobs.
+A class has jobs that are interchangeable: with the same rates, costs and limits (but not necessarily the same work or
+deadline). The variables are the time that a class spends in each way, so the size of a program does not grow with the
+number of jobs.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one kind (capacities, quotas, budgets): for each, the sum of amount x time is at most `most`.
+    """Limits of one kind (capacities, quotas, budgets). For each limit, the sum of amount x time is at most `most`.
 
-    `at` broadcasts to (classes, ways): the limit that time spent so counts in, -1 for none; `amount` likewise: GPUs,
-    machines, or USD per hour. `of_pairs` (pairs,): the amounts of pairs, if not those of their first class alone.
+    `at` broadcasts to (classes, ways): the limit that counts the time of a class in a way, -1 for none. `amount`
+    likewise: GPUs, machines, or USD per hour. `of_pairs` (pairs,): the amounts of pairs, if they are not those of their
+    first class alone.
     """
 
     names: tuple[str, ...]
@@ -30,17 +32,18 @@ class Limits:
     of_pairs: Floats | None = None
 
     def among(self, classes: Integers, most: Floats) -> Limits:
-        """The same limits for some classes, in this order, and so much of each."""
+        """The same limits for these classes, in this order, with `most` of each."""
         at = self.at[classes] if len(self.at) > 1 else self.at
         return Limits(self.names, most, at, self.amount[classes] if len(self.amount) > 1 else self.amount)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Space sharing: a job of class `first` and one of class `second` together in way `way`, on the machines of one.
+    """Space sharing: a job of class `first` and one of class `second` together in way `way`, on the machines of one of
+    them.
 
-    All arrays have shape (pairs,); rates are in steps/s, of each of the two while they share. The pair uses, and costs,
-    what a job of `first` alone would: once, not twice.
+    All arrays have shape (pairs,). Rates are in steps/s, for each of the two jobs while they share. The pair uses and
+    costs as much as a job of `first` alone.
     """
 
     first: Integers
@@ -61,7 +64,7 @@ class Problem:
     limits: tuple[Limits, ...]
     pairs: Pairs | None = None
     copies: Floats | None = None
-    """(jobs,): how many equal jobs, with equal needs, each stands for; None: one."""
+    """(jobs,): how many equal jobs, with equal needs, each row stands for; None: one."""
 
     @property
     def jobs(self) -> int:
@@ -75,12 +78,12 @@ class Problem:
 
     @property
     def most(self) -> Floats:
-        """(limits,): how much there is of each, in the order of `names`."""
+        """(limits,): how much there is of each limit, in the order of `names`."""
         return np.concatenate([np.zeros(0), *(each.most for each in self.limits)])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """(limits,): of all kinds, one kind after the other."""
+        """(limits,): the names of all limits, one kind after the other."""
         return tuple(name for each in self.limits for name in each.names)
 
     def and_limits(self, more: Limits) -> Problem:
@@ -134,7 +137,7 @@ def alike(*columns: NDArray[np.generic]) -> tuple[Integers, Integers]:
 
 
 def with_a_way_out(problem: Problem, need: Floats) -> Problem:
-    """The same with one more way for each class, which meets `need` (classes,) and counts in no limit."""
+    """The same problem with one more way for each class, which meets `need` (classes,) and uses no limit."""
     shape, limits = problem.rate.shape, []
     none, nothing = np.full((shape[0], 1), -1), np.zeros((shape[0], 1))
     for each in problem.limits:

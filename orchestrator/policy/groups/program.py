@@ -1,4 +1,4 @@
-"""Programs: what a policy asks for, as terms in order of importance; and answers, each with its certificate."""
+"""Programs, which say what a policy asks for, as terms in order of importance; and answers, with their certificates."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from orchestrator.policy.groups.problem import Floats, Problem
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The sum of `value` (classes, ways) x time, and of `of_pairs` (pairs,) x time together; `most`: as large as it can
-    be, else as small."""
+    """The sum of `value` (classes, ways) x time, and of `of_pairs` (pairs,) x time together. If `most`, it is
+    maximized, else minimized."""
 
     value: Floats
     most: bool
@@ -20,7 +20,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """The number z of `needs` at its best: as large as can be if they rise with it, else as small."""
+    """The number z of `needs`. It is maximized if the needs rise with z, else minimized."""
 
     needs: Needs
 
@@ -32,8 +32,8 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Share time so that every job is at least as fast as `at_least` (jobs,) and the terms are at their best, the first
-    before the second, and so on."""
+    """Share time so that every job is at least as fast as `at_least` (jobs,) and each term is optimal, given the optima
+    of the terms before it."""
 
     problem: Problem
     terms: tuple[Total | Ratio, ...]
@@ -42,10 +42,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """`value` is what the answer reaches, `bound` what no answer can exceed (or fall below, if less is better).
+    """`value` is what the answer reaches; `bound` is what no answer can exceed (or fall below, if less is better).
 
     `prices` (limits,): what one more unit of each limit is worth, in the term's unit. `weights`: the multiplier of each
-    need (certificate.py shows how to recompute `bound` from them).
+    need. certificate.py shows how to recompute `bound` from them.
     """
 
     value: float
@@ -55,16 +55,21 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """How far the value can be from the best, relative to the bound."""
+        """The largest possible distance of the value from the best one, relative to the bound."""
         return abs(self.value - self.bound) / max(abs(self.bound), 1e-12)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """`times` (classes, ways): the part of time that the jobs of a class spend in each way, summed over them;
-    `together` (pairs,): the same for pairs; `shares` (jobs, ways): each job's own, pairs left out; `rates` (jobs,):
-    steps/s of each job. One certificate for each term. Not `in_time`: the solver was cut off, and this is the best that
-    it had by then; the certificates say how good it is."""
+    """An answer, with one certificate for each term.
+
+    - `times` (classes, ways): the part of time that the jobs of a class spend in each way, summed over the jobs.
+    - `together` (pairs,): the same for pairs.
+    - `shares` (jobs, ways): each job's own part of time, without pairs.
+    - `rates` (jobs,): steps/s of each job.
+    - `in_time`: if False, the solver was cut off, and this is its best answer by then; the certificates say how good it
+      is.
+    """
 
     times: Floats
     together: Floats

@@ -1,8 +1,8 @@
-"""Rounds: which jobs run next, so that over many rounds each has the share of time that a policy gave it.
+"""Rounds: which jobs run next, so that over many rounds each job has the share of time that a policy gave it.
 
-The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5): in each round the jobs with the highest priority run. A
-job's priority in a way is its share divided by the part of the time that it has had. Jobs without a share fill what is
-idle.
+This is the mechanism of Gavel (Narayanan et al., OSDI 2020, section 5): in each round, the jobs with the highest
+priority run. A job's priority in a way is its share divided by the part of the time that it has had. Jobs without a
+share fill what would be idle.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Jobs between two rounds, all (jobs, ways) but the last: the `share` of time that each is to have, what it `had`
-    (in any unit of time), what it is `owed` from before (breaks ties), whether it is `able` to run so; and how many
-    machines or GPUs it `takes` (jobs,)."""
+    """Jobs between two rounds. All arrays are (jobs, ways) except `takes` (jobs,).
+
+    `share` is the share of time that each job is to have, `had` the time it had (in any unit), `owed` what it is owed
+    from before (breaks ties), and `able` whether it can run in the way. `takes` is how many machines or GPUs the job
+    takes.
+    """
 
     share: Floats
     had: Floats
@@ -33,15 +36,15 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Limits on machines: `most` (limits,) units there are of each, and `each` (limits, ways) units a machine of a way
-    takes, 0 where the limit does not apply."""
+    """Limits on machines: there are `most` (limits,) units of each, and a machine of a way takes `each` (limits, ways)
+    of them, 0 where the limit does not apply."""
 
     each: Floats
     most: Floats
 
     @property
     def machines(self) -> Floats:
-        """(ways,): how many machines of each way there can be, on its own; infinite where nothing limits them."""
+        """(ways,): how many machines of a way there can be if no other way has any; infinite if nothing limits them."""
         with np.errstate(divide="ignore", invalid="ignore"):
             found: Floats = np.where(self.each > 0, np.floor(self.most[:, None] / self.each), np.inf).min(
                 axis=0, initial=np.inf
@@ -52,8 +55,11 @@ class Room:
 def next_round(
     jobs: Standing, room: Room, passes: Iterable[Sequence[int]], held: tuple[Integers, Integers] | None = None
 ) -> tuple[Integers, Integers]:
-    """(jobs, the way of each) of the next round, the `held` ones first. Each pass fills its ways together. Ways that
-    share a limit belong in one pass: else the first of them would leave nothing to jobs whose share is in another."""
+    """(jobs, the way of each) of the next round, the `held` ones first.
+
+    Each pass fills its ways together. Ways that share a limit belong in the same pass: otherwise the first of them
+    would leave nothing to jobs whose share is in another.
+    """
     left = room.most.astype(float)
     free = np.ones(len(jobs.takes), dtype=bool)
     chosen, on = ([], []) if held is None else (held[0].tolist(), held[1].tolist())

@@ -1,7 +1,7 @@
-"""Splitting the time of a class among its jobs, each of which gets what it needs.
+"""Splits the time of a class among its jobs, so that each job gets what it needs.
 
-Jobs are served from the most demanding down. Each takes one job's worth of time, cut from the class's time in order of
-speed, at the place where its rate is exactly the need: two neighbouring speeds, or one and idling (Gonzalez and Sahni,
+Jobs are served from the most demanding down. Each takes one job's worth of time from the class's time, sorted by speed,
+at the place where its rate is exactly the need: two neighbouring speeds, or one speed and idling (Gonzalez and Sahni,
 J. ACM 25, 1978). What remains is enough for the others, because the needs meet the conditions of curves.py.
 """
 
@@ -17,7 +17,8 @@ TINY = 1e-12
 def split(problem: Problem, times: Floats, needs: Floats) -> Floats:
     """(jobs, ways): each job's share of its class's `times` (classes, ways), for `needs` (jobs,) in steps/s.
 
-    Jobs that need the same get the same. Where the needs differ, time that nobody needs goes to jobs with time left.
+    Jobs with equal needs get equal shares. If the needs of a class differ, time that no job needs goes to jobs that
+    have time left.
     """
     count, class_of = problem.count, problem.class_of
     shares: Floats = (times / np.maximum(count, 1)[:, None])[class_of]
@@ -53,9 +54,11 @@ def _cut(rate: Floats, times: Floats, needs: Floats) -> Floats:
 
 
 def _window(left: list[list[float]], need: float) -> list[tuple[int, float]]:
-    """Take one job's worth of time from `left` ([rate, time, way], fastest first), of rate `need` if there is such a
-    window, else the fastest. The window slides from the fastest end; its rate falls linearly between pieces'
-    borders."""
+    """Take one job's worth of time from `left` ([rate, time, way], fastest first). Its rate is `need` if there is such
+    a window, else it is the fastest one.
+
+    The window slides from the fastest end. Between the borders of pieces, its rate falls linearly.
+    """
     if need <= 0 or not left:
         return []
     first, skip, rate, last, room = 0, 0.0, 0.0, 0, 1.0

@@ -1,10 +1,10 @@
-"""How long solving may take in all, over as many runs of the solver as it needs. The solver measures its time."""
+"""How long solving may take in all, over any number of runs of the solver. The solver measures its own time."""
 
 from __future__ import annotations
 
 
 class TimeLimit:
-    """So many `seconds` of solving. What a part of it spends, it spends, too."""
+    """A limit of `seconds` of solving. What a part of the limit (see `part`) spends is also spent from the whole."""
 
     def __init__(self, seconds: float = 60.0, *, whole: TimeLimit | None = None) -> None:
         self.seconds = seconds
@@ -17,11 +17,11 @@ class TimeLimit:
         return max(self.seconds - self._spent_s, 0.0)
 
     def spend(self, seconds: float) -> None:
-        """The solver has run for so long."""
+        """Records that the solver has run for so many seconds."""
         self._spent_s += seconds
         if self._whole is not None:
             self._whole.spend(seconds)
 
     def part(self, share: float) -> TimeLimit:
-        """The part `share` of what is left."""
+        """A limit that is the part `share` of what is left."""
         return TimeLimit(share * self.left_s, whole=self)

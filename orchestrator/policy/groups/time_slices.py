@@ -1,9 +1,10 @@
-"""Time slices: jobs take turns on machines that people own, so that each has its part of their time.
+"""Time slices: jobs take turns on machines whose number is limited (owned ones, or those under a quota), so that each
+job has its share of their time.
 
-A policy of fairness gives each job a share of the time of each way (a kind of machine); rounds.py says who runs in the
-next round. What a job had is counted over a window of the last rounds, in relation to how much of it the job was there.
-For a job that waits for longer than that, the window is as long as its wait: so its priority rises until it has a turn,
-however small its share is. Among equals, whoever has waited longest is next.
+A policy gives each job a share of the time of each way (a kind of machine). rounds.py says which jobs run in the next
+round. What a job had is counted over a window of the last rounds, relative to how much of the window the job was there.
+For a job that waits longer than the window, the window is as long as its wait. So its priority rises until it has a
+turn, however small its share is. Among equals, the job that has waited longest is next.
 """
 
 from __future__ import annotations
@@ -23,20 +24,25 @@ from orchestrator.policy.groups.rounds import Bools, Room, Standing, next_round
 
 Fairness = Literal["max-min-fairness", "finish-time-fairness"]
 HARDLY = 1e-6
-"""Less of a machine is a rounding error of the solver."""
+"""A smaller part of a machine is a rounding error of the solver."""
 WINDOW = 20
-"""Rounds that count for what a job had: within so many, its part of the time is even with its share."""
+"""The number of rounds that count for what a job had. Over so many, its part of the time matches its share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A job that runs on owned machines, or waits and could.
+    """A job that runs on one of the machines in question, or waits for one.
 
-    `rate` (ways,): steps/s, 0 where it cannot run; `takes`: machines at once; `steps` left and `done`; `age_s`: since
-    it was submitted; `waited_s`: since it last trained or was submitted; `had_s` (ways,) and `there_s`: of the last
-    WINDOW rounds, what it trained and for how long it was there. `holds` is the way in which it runs now; `keeps`: its
-    turn is not over yet. `weight`: how many times the part of another it is entitled to. `urgent`: it would be late
-    without a turn.
+    - `rate` (ways,): steps/s, 0 where the job cannot run.
+    - `takes`: how many machines it takes at once.
+    - `steps` left, and `done`.
+    - `age_s`: for how long it has wanted a machine.
+    - `waited_s`: the time since it last trained, or was submitted.
+    - `had_s` (ways,) and `there_s`: within the last WINDOW rounds, for how long it trained in each way, and for how
+      long it was there.
+    - `holds`: the way in which it runs now; `keeps`: its turn there is not over yet.
+    - `weight`: how many times the share of a job with weight 1 it is entitled to.
+    - `urgent`: without a turn, it would be late.
     """
 
     job_id: str
@@ -64,17 +70,19 @@ def turns(
     precedence: Floats | None = None,
     gather: bool = True,
 ) -> Mapping[str, int]:
-    """Who has which machines until the next round: the way of each job that has a turn, by job id.
+    """Which jobs have which machines until the next round: the way of each job that has a turn, by job id.
 
-    `shares` (jobs, ways) of the time, in the order of the contenders; `able` (jobs, ways): where a job may have its
-    turn, by default wherever it can run; `precedence` (jobs,): by how much a job's priority is multiplied.
+    - `shares` (jobs, ways): parts of the time, in the order of the contenders.
+    - `able` (jobs, ways): where a job may have its turn; by default, wherever it can run.
+    - `precedence` (jobs,): a factor for each job's priority.
 
-    Urgent jobs come first, then those that keep their turns. If all fit, no job has to give way.
-    Each way is first filled as far as the shares use it: else jobs whose share is in several ways could all meet in
-    one, and leave another empty.
+    Urgent jobs come first, then those that keep their turns. If all jobs fit, none has to give way. Each way is first
+    filled only as far as the shares use it. Otherwise, jobs whose shares are in several ways could all meet in one way
+    and leave another empty.
 
-    `gather` (where turns end): a job of several machines that is first in line, and that kept turns leave too few, gets
-    what others leave until these turns end. Meanwhile nobody new starts there, and jobs whose turns are over go on.
+    `gather` (used where turns end): if the first job in line needs several machines, and kept turns leave too few, it
+    gets what others leave until these turns end. Meanwhile no new job starts there, and jobs whose turns are over go
+    on.
     """
     takes = np.array([float(each.takes) for each in contenders])
     able = np.array([each.rate for each in contenders]) > 0 if able is None else able
@@ -114,7 +122,8 @@ def turns(
 
 
 def _first_in_line(jobs: Standing, seated: Collection[int]) -> tuple[int, int] | None:
-    """The job with the highest priority of those that are not seated, and in which way it has it; None without one."""
+    """(the job with the highest priority of those not in `seated`, the way in which it has that priority); None if
+    there is none."""
     priority = np.where(jobs.able, jobs.share / jobs.had, -1.0)
     priority[list(seated)] = -1.0
     place = int(np.lexsort(tuple((-column).ravel() for column in (jobs.share, jobs.owed, priority)))[0])
@@ -123,7 +132,8 @@ def _first_in_line(jobs: Standing, seated: Collection[int]) -> tuple[int, int] |
 
 
 def _as_planned(room: Room, shares: Floats, takes: Floats) -> Room:
-    """The room, with as many machines of each way as the shares use, and at least as many as one of its jobs takes."""
+    """The room, limited to as many machines of each way as the shares use, and at least as many as any of its jobs
+    takes."""
     used = np.ceil((shares * takes[:, None]).sum(axis=0) - HARDLY)
     largest = np.where(shares > HARDLY, takes[:, None], 0.0).max(axis=0)
     each = np.vstack([room.each, np.eye(len(used))])
@@ -133,7 +143,7 @@ def _as_planned(room: Room, shares: Floats, takes: Floats) -> Room:
 def _beside(
     first: Sequence[tuple[int, int]], kept: Sequence[tuple[int, int]], room: Room, takes: Floats
 ) -> list[tuple[int, int]]:
-    """The `first`, and those of the `kept` for which they leave room."""
+    """All of `first`, and those of `kept` for which these leave room."""
     if not first:
         return list(kept)
     found, left = list(first), room.most.astype(float)
@@ -154,8 +164,11 @@ def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Integers, Integers]:
 
 
 def in_whole_machines(shares: Floats, takes: Floats, room: Room) -> Floats:
-    """(jobs,): the part of the time that each job can have, of its `shares` (jobs, ways). Jobs that need too many
-    machines to run side by side have no more than all the time together; shares do not know that."""
+    """(jobs,): the part of the time that each job can really have of its `shares` (jobs, ways).
+
+    Jobs that need too many machines to run side by side cannot have more than all of the time together, which shares do
+    not take into account.
+    """
     found = shares.copy()
     for each, most in zip(room.each, room.most.tolist(), strict=True):
         covers = each > 0
@@ -175,9 +188,11 @@ def in_whole_machines(shares: Floats, takes: Floats, room: Room) -> Floats:
 
 
 def fair_shares(contenders: Sequence[Contender], room: Room, fairness: Fairness) -> Floats:
-    """(jobs, ways): the part of the time that a policy of fairness gives each. Every contender must be able to run in
-    some way, in which there are as many machines as it takes. What a job has done is valued as if there had always been
-    as many jobs as now. Raises what `solve` raises."""
+    """(jobs, ways): the part of the time that a fairness policy gives each job.
+
+    Every contender must be able to run in some way that has as many machines as it takes. What a job has done is valued
+    as if there had always been as many jobs as now. Raises what `solve` raises.
+    """
     rate = np.array([each.rate for each in contenders])
     takes = np.array([float(each.takes) for each in contenders])
     machines = room.machines

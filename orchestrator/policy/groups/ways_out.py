@@ -1,12 +1,15 @@
-"""What would make an impossible plan possible, one change at a time, and what the plan would cost then: estimates.
+"""What would make an impossible plan possible, one change at a time, and what the plan would then cost. All are
+estimates.
 
-- Later deadlines: the smallest delay, the same for all jobs, and the same for those alone that are late. To the engine
-  that is a ratio: the number z for which every job ends within z of its deadline (needs.Finishing), as small as can be.
+- Later deadlines: the smallest delay that is the same for all jobs, and the smallest for only those jobs that are late.
+  For the engine this is a ratio: the smallest number z with which every job ends within z of its deadline
+  (needs.Finishing).
 - More of one quota: the least use of it with which all deadlines are met within the other quotas, rounded up to whole
-  machines. Only quotas with a price in the program of least lateness count: by weak duality, more of another one alone
-  does not help.
+  machines. Only quotas with a price in the program of least lateness are considered: by weak duality, more of another
+  quota alone does not help.
 
-Quotas that allow nothing hide offers; so the question is asked as if every quota allowed a lot, and then limited again.
+Quotas that allow nothing hide offers. So the collection is made as if every quota allowed a lot, and then limited
+again.
 """
 
 from __future__ import annotations
@@ -37,17 +40,17 @@ from orchestrator.policy.groups.time_limit import TimeLimit
 Flags = NDArray[np.bool_]
 
 SEARCH_S = 20.0
-"""How long the solver may search for all ways out together."""
+"""How long the solver may search for all ways out together, in seconds."""
 MOST_TRIED = 6
-"""Quotas, those that help most per unit first; each costs a program, and a plan or two."""
+"""The most quotas that are tried, those that help most per unit first. Each needs a program, and one or two plans."""
 OF_DELAY = 0.5
-"""The part of the time for the delay of the deadlines."""
+"""The part of the time for finding the delay of the deadlines."""
 A_LOT = 1_000_000
 """Units of a quota that are more than enough."""
 PRECISE = 1e-4
-"""How precise the smallest delay is, relatively to the time until the latest deadline: it is rounded up anyway."""
+"""The precision of the smallest delay, relative to the time until the latest deadline. It is rounded up anyway."""
 ROUNDING = 1e-6
-"""So little more than a whole number is a whole number."""
+"""A number that exceeds a whole number by less than this counts as whole."""
 STEPS_S = ((100.0, 1.0), (5400.0, 60.0), (172_800.0, 360.0), (math.inf, 8640.0))
 """Delays below the first number are rounded up to multiples of the second: to seconds, minutes, tenths of hours or of
 days."""
@@ -55,8 +58,8 @@ days."""
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """With the deadlines of `jobs` (names; `all_deadlines`: nobody else has one) `delay_s` later, the plan costs
-    `cost_usd`."""
+    """If the deadlines of `jobs` (names) are `delay_s` later, the plan costs `cost_usd`. `all_deadlines`: no other job
+    has a deadline."""
 
     jobs: tuple[str, ...]
     all_deadlines: bool
@@ -75,8 +78,10 @@ class Raised:
 
 @dataclass(frozen=True, slots=True)
 class WaysOut:
-    """Each of `later` and `raised` is enough alone; more of a quota in `not_enough` alone is not. `unknown`: there was
-    no time for these; `delay_unknown`: nor for the delay."""
+    """Each entry of `later` and `raised` is enough on its own; raising only a quota in `not_enough` is not.
+
+    `unknown` are quotas for which there was no time; `delay_unknown`: there was no time for the delay.
+    """
 
     later: tuple[Later, ...] = ()
     raised: tuple[Raised, ...] = ()
@@ -95,9 +100,9 @@ def ways_out(
     limits: MoveLimits | None = None,
     until: TimeLimit | None = None,
 ) -> WaysOut:
-    """The ways out for jobs that have no joint plan; none if something else than deadlines and quotas is to blame.
+    """The ways out for jobs that have no joint plan; none if the cause is something other than deadlines and quotas.
 
-    When the time is up, SEARCH_S seconds of solving if `until` is not given, the rest is unknown.
+    When the time of `until` is up (default: SEARCH_S seconds of solving), the rest is reported as unknown.
     """
     until = TimeLimit(SEARCH_S) if until is None else until
     opened, rooms = _opened(market)
@@ -109,7 +114,7 @@ def ways_out(
     later, delay_unknown = tuple[Later, ...](), False
     try:
         later = search.later(until.part(OF_DELAY))
-    except (LimitError, InfeasibleError):  # the latter: some policies count whole machines, which takes longer yet
+    except (LimitError, InfeasibleError):  # the latter: policies that count whole machines need more
         delay_unknown = True
     try:
         binding = search.binding(until)
@@ -133,7 +138,8 @@ def ways_out(
 
 
 def _opened(market: Market) -> tuple[Market, dict[QuotaName, Room]]:
-    """The market as if each quota allowed A_LOT more, and by its names of quotas, what is left of each in truth."""
+    """(the market as if each quota allowed A_LOT more, what each quota really leaves). The latter is keyed by the names
+    of quotas in that market."""
     changed: dict[tuple[Room, ...], tuple[Room, ...]] = {}
     truth: dict[QuotaName, Room] = {}
     rooms = {}
@@ -148,7 +154,7 @@ def _opened(market: Market) -> tuple[Market, dict[QuotaName, Room]]:
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """`question`: asked as if quotas allowed a lot; `rooms`: what is left of each of its quotas in truth."""
+    """`question` is asked as if quotas allowed a lot; `rooms` are what each of its quotas really leaves."""
 
     question: Asked
     policy: GroupPolicy
@@ -157,12 +163,14 @@ class _Search:
 
     @property
     def units(self) -> Floats:
-        """(quotas,): what is left of each."""
+        """(quotas,): how many units each quota really leaves."""
         return np.array([float(each.units) for each in self.rooms])
 
     def within(self, units: Floats) -> Asked | None:
-        """The question with so much of each quota (quotas,): a job may use the offers whose quotas have room for all
-        its machines, and the one where it runs. None if there is none for one of the jobs."""
+        """The question with `units` (quotas,) of each quota; None if some job then has no offer.
+
+        A job may use the offers whose quotas have room for all its machines, and the offer where it runs.
+        """
         fits = _fits(self.question, units)
         for index, demand in enumerate(self.question.demands):
             here = self.running.get(demand.job.id)
@@ -176,9 +184,12 @@ class _Search:
         return replace(self.question, jobs=replace(jobs, rate=rate, quotas=quotas))
 
     def later(self, until: TimeLimit) -> tuple[Later, ...]:
-        """The smallest delay of all deadlines, if it is smaller than that of the jobs that are late alone; and that
-        one, if there is time. Nothing if no deadline is to blame. Raises LimitError, and InfeasibleError
-        where the delay turns out not to be enough."""
+        """The smallest delay of all deadlines, if it is smaller than that of only the late jobs; and the latter, if
+        there is time.
+
+        Empty if no deadline is to blame. Raises LimitError, and InfeasibleError if the delay turns out not to be
+        enough.
+        """
         there = self.within(self.units)
         if there is None:
             return ()
@@ -214,7 +225,8 @@ class _Search:
         return Later(names, bool(named[np.isfinite(jobs.deadline_s)].all()), delay_s, cost_usd)
 
     def binding(self, until: TimeLimit) -> list[int]:
-        """The quotas that may be to blame, those of which a unit helps most first. Raises LimitError."""
+        """The quotas that may be to blame (their indices), those of which a unit helps most first. Raises
+        LimitError."""
         question = self.question
         quotas = tuple(
             replace(each, most=float(most)) for each, most in zip(question.jobs.quotas, self.units, strict=True)
@@ -231,7 +243,7 @@ class _Search:
         ]
 
     def raised(self, index: int, until: TimeLimit) -> Raised | None:
-        """The least limit of one quota that is enough. None if no limit is. Raises LimitError."""
+        """The lowest limit of one quota that is enough; None if no limit is. Raises LimitError."""
         quota, room = self.question.jobs.quotas[index], self.rooms[index]
         size = 1.0 if quota.each is None else float(quota.each.min())
         for units in self._enough(index, until):
@@ -249,8 +261,11 @@ class _Search:
         return None
 
     def _enough(self, index: int, until: TimeLimit) -> Iterator[float]:
-        """How many units of one quota are enough: the fewest if jobs can share machines in time; and those that the
-        largest job takes there, as that needs all its machines at once."""
+        """How many units of one quota may be enough, in the order to try.
+
+        First the fewest if jobs can share machines in time, then what the largest job there takes, because it needs all
+        its machines at once.
+        """
         without = self.units
         without[index] = np.inf
         there = self.within(without)
@@ -276,7 +291,7 @@ class _Search:
 
 
 def _fits(question: Asked, units: Floats) -> Flags:
-    """(jobs, ways): whether so much of each quota (quotas,) has room for all machines of the job."""
+    """(jobs, ways): whether `units` (quotas,) of each quota have room for all machines of the job."""
     fits = np.ones(question.jobs.rate.shape, dtype=bool)
     for quota, most in zip(question.jobs.quotas, units, strict=True):
         fits &= _taken(question, quota) <= most
@@ -291,7 +306,7 @@ def _taken(question: Asked, quota: Quota) -> Floats:
 
 
 def _solved(program: Program, until: TimeLimit) -> Allocation:
-    """The best answer. Raises InfeasibleError, and LimitError also for one that was cut off."""
+    """The best answer. Raises InfeasibleError; also LimitError if the answer was cut off."""
     found = solve(program, until=until)
     if not found.in_time:
         raise OutOfTime(until)

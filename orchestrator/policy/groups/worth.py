@@ -1,4 +1,4 @@
-"""Worth of quotas: what one more machine under a quota would be worth to a group, by planning with it. Pure."""
+"""Worth of quotas: what one more machine under a quota would be worth to a group, found by planning with it. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from orchestrator.policy.groups.planning import NOWHERE, Joint, asked, joint
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 SEARCH_S = 5.0
-"""How long solving may take for all quotas together."""
+"""How long solving may take for all quotas together, in seconds."""
 MOST_TRIED = 6
-"""Quotas: those with the cheapest machines first."""
+"""The most quotas that are tried, those with the cheapest machines first."""
 HARDLY = 1e-6
-"""Less of an improvement, relatively, is none."""
+"""A smaller improvement, relatively, counts as none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """With `more` units of a quota, which is one machine (or as many as one job takes), all jobs together would cost
-    `saving_usd` less, the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its
-    own unit (0 where some jobs come after others: what it is then, is not known)."""
+    """What `more` units of a quota would change. This is one machine, or as many as the smallest job takes.
+
+    All jobs together would cost `saving_usd` less, the last one would end `sooner_s` earlier, and the objective would
+    be better by `value`, in its own unit (0 if some jobs come after others, because it is not known then).
+    """
 
     quota: QuotaName
     more: int
@@ -49,7 +51,8 @@ def worths(
     limits: MoveLimits | None = None,
     until: TimeLimit | None = None,
 ) -> tuple[Worth, ...]:
-    """What the quotas that are used up are worth beside the `plan` of these jobs and its course, the best first."""
+    """What the quotas that are used up are worth, compared with the `plan` of these jobs and its course `unfolded`; the
+    best first."""
     until = TimeLimit(SEARCH_S) if until is None else until
     found = []
     for name, more in _used_up(demands, market, plan)[:MOST_TRIED]:
@@ -58,18 +61,18 @@ def worths(
             question = asked(demands, raised, perf, running, limits=limits)
             with_it = joint(question, policy, running, until=until)
             then = course(question, policy, with_it, running, after, until=until)
-            # Objectives are those of jobs that could all start now: with an order, only its course tells.
+            # The objective assumes that all jobs can start now: with an order, only the course says what changes.
             value = 0.0 if any(after.values()) else (with_it.value - plan.value) * (1.0 if plan.most else -1.0)
             better = value if value > HARDLY * abs(plan.value) else 0.0
             found.append(_worth(name, more, better, unfolded, then))
         except (InfeasibleError, LimitError):
-            continue  # it was possible before, so the solver had no time
+            continue  # the plan was possible before, so the solver ran out of time
     useful = [each for each in found if each is not None]
     return tuple(sorted(useful, key=lambda each: (-each.saving_usd, -each.value, -each.sooner_s, repr(each.quota))))
 
 
 def _worth(name: QuotaName, more: int, value: float, now: Course, then: Course) -> Worth | None:
-    """None if it is worth nothing."""
+    """The worth of a quota; None if it is worth nothing."""
     ends = isfinite(now.ends_s) and isfinite(then.ends_s)
     sooner_s = now.ends_s - then.ends_s if ends else 0.0
     saving_usd = now.cost_usd - then.cost_usd
@@ -79,7 +82,8 @@ def _worth(name: QuotaName, more: int, value: float, now: Course, then: Course) 
 
 
 def _used_up(demands: Iterable[Demand], market: Market, plan: Joint) -> list[tuple[QuotaName, int]]:
-    """The quotas that have no room for another machine, and how many units it takes."""
+    """(quota, units of another machine) for each quota that has no room for one, those with the cheapest machines
+    first."""
     nodes = {each.job.id: each.nodes for each in demands}
     used: dict[QuotaName, float] = {}
     for job in plan.jobs:

@@ -1,1 +1,1 @@
-"""The policies, each a small module that states its formulation and its source."""
+"""The policies. Each is a small module that states its formulation and its source."""

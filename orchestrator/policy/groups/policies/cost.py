@@ -1,10 +1,10 @@
-"""Least cost: what the jobs spend per hour is as small as possible, and every job is on time.
+"""Least cost per hour: the jobs spend as little per hour as possible, and every job is on time.
 
     min  sum_m sum_k  price_k gpus_m x_mk     with  rate_m >= steps_m / min(deadline_m, horizon)
 
-Without limits that bind, each job is decided alone: the way with the least price per step that is fast enough, or a
-mix of two. Deadlines are never given up together: if they cannot all be met, the least work is late (see `late`).
-Source: this project; Gavel's cost policy (OSDI 2020, section 4.3) maximizes throughput per dollar instead, and drops
+If no limit binds, each job is decided alone: it gets the way with the lowest price per step that is fast enough, or a
+mix of two. Deadlines are never given up all at once: if they cannot all be met, the least work is late (see `late`).
+Source: this project. Gavel's cost policy (OSDI 2020, section 4.3) maximizes throughput per dollar instead, and drops
 all deadlines if one cannot be met.
 """
 
@@ -23,18 +23,20 @@ from orchestrator.policy.groups.program import Program, Total
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 HARDLY = 1e-7
-"""A job that is late by less than this part of its need is on time."""
+"""A job that lacks less than this part of the rate it needs counts as on time."""
 
 
 def on_time(jobs: Collection) -> Floats:
-    """(jobs,): the least rate, in steps/s, that meets each deadline; 0 without one. Infinite if it has passed."""
+    """(jobs,): the lowest rate, in steps/s, that meets each deadline; 0 without a deadline, infinite if it has
+    passed."""
     left = np.maximum(jobs.deadline_s, 0)
     with np.errstate(divide="ignore"):
         return np.where(np.isfinite(left) & (jobs.steps > 0), jobs.steps / left, 0.0)
 
 
 def least_cost(jobs: Collection, *, horizon_s: float = np.inf) -> Program:
-    """The program of least cost. Jobs without a deadline are to end within `horizon_s`; infinite: they need not run."""
+    """The program of least cost per hour. Jobs without a deadline are to end within `horizon_s`; if that is infinite,
+    they need not run."""
     need = np.maximum(on_time(jobs), jobs.steps / horizon_s)
     fast_enough(jobs, need)
     problem, _ = problem_of(jobs, needing=need)
@@ -42,7 +44,7 @@ def least_cost(jobs: Collection, *, horizon_s: float = np.inf) -> Program:
 
 
 def of_time(problem: Problem) -> Total:
-    """What the jobs spend per hour, as little as possible. A pair is paid once."""
+    """The term that minimizes what the jobs spend per hour. A pair is paid for once."""
     pairs = problem.pairs
     return Total(problem.cost, False, None if pairs is None else problem.cost[pairs.first, pairs.way])
 
@@ -61,8 +63,11 @@ def fast_enough(jobs: Collection, need: Floats) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Which jobs cannot all be on time: `jobs` (late,), and how much of the rate they need is missing (late,).
-    `prices` (limits,): how many jobs' needs, or parts of them, one more unit of each limit would meet."""
+    """Which jobs cannot all be on time: `jobs` (late,), and how much of the rate that they need is `missing` (late,),
+    in steps/s.
+
+    `prices` (limits,): how many jobs' needs, or parts of them, one more unit of each limit would meet.
+    """
 
     jobs: Integers
     missing: Floats
@@ -70,9 +75,10 @@ class Late:
 
 
 def late(jobs: Collection, need: Floats, until: TimeLimit | None = None) -> Late:
-    """The fewest missing steps/s, relative to each job's need, if `need` (jobs,) is more than the limits allow.
+    """The solution with the fewest missing steps/s, relative to each job's need, if the limits do not allow `need`
+    (jobs,).
 
-    Every job gets a way of its own that costs nothing else, and that is used as little as possible.
+    Every job gets an additional way of its own that uses no limit, and these ways are used as little as possible.
     Raises LimitError when the time is up.
     """
     capped = np.minimum(need, jobs.rate.max(axis=1))

@@ -2,7 +2,7 @@
 
     max min_m  rate_m gpus_m / (weight_m proportional_m)
 
-proportional_m is the rate under shares in proportion to the cluster's GPUs. Source: Narayanan et al.,
+proportional_m is the job's rate if its time is shared in proportion to the cluster's GPUs. Source: Narayanan et al.,
 "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads" (Gavel), OSDI 2020, section 4.1 (LAS).
 """
 

@@ -19,15 +19,15 @@ from orchestrator.policy.groups.program import Program, Ratio
 
 
 def makespan(jobs: Collection) -> Program:
-    """The time (s) until the last job ends, as short as possible."""
+    """The program that minimizes the time (s) until the last job ends."""
     problem, _ = problem_of(jobs, needing=jobs.steps)
     return Program(problem, (Ratio(Finishing(jobs.steps, np.zeros(len(jobs)), np.ones(len(jobs)))),))
 
 
 def finish_time_fairness(jobs: Collection) -> Program:
-    """The job that is slowed down most, compared with an equal part of everything, is slowed down least.
+    """The program that minimizes the largest slowdown of a job, compared with an equal part of everything.
 
-    Raises InfeasibleError for a job that an equal part of everything would never finish.
+    Raises InfeasibleError for a job that would never finish with an equal part of everything.
     """
     rate = alone(jobs)
     if not (rate > 0).all():

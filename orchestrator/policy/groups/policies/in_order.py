@@ -1,9 +1,9 @@
-"""First in, first out, and shortest job first: each job's progress counts for more than that of those behind it.
+"""First in, first out, and shortest job first: each job's progress counts more than that of the jobs behind it.
 
     max sum_m (n - position_m) rate_m / fastest_m
 
-position_m is 0 for the first of n jobs: the one that arrived first, or the one that its fastest way finishes first.
-Source: Gavel (OSDI 2020), section 4.2.
+position_m is 0 for the first of n jobs: the one that arrived first, or the one that takes the least time in its fastest
+way. Source: Gavel (OSDI 2020), section 4.2.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from orchestrator.policy.groups.program import Program
 
 
 def first_in_first_out(jobs: Collection) -> Program:
-    """By age, oldest first; of the same age, in the order of the rows."""
+    """The program for jobs ordered by age, oldest first; jobs of the same age in the order of the rows."""
     return _in_order(jobs, -jobs.age_s)
 
 
 def shortest_first(jobs: Collection) -> Program:
-    """By the time that each job takes in its fastest way."""
+    """The program for jobs ordered by the time that each takes in its fastest way, shortest first."""
     return _in_order(jobs, jobs.steps / jobs.rate.max(axis=1))
 
 

@@ -1,4 +1,5 @@
-"""The policies by the names that users give them. `cheapest` needs deadlines and a horizon besides (cost.py)."""
+"""The policies by the names that users give them. `cheapest` is not among them, because it also needs a horizon
+(total_cost.py)."""
 
 from __future__ import annotations
 

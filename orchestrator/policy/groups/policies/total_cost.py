@@ -1,16 +1,16 @@
-"""Least total cost: what the jobs cost until they are done is as small as possible, and every job is on time.
+"""Least total cost: the jobs cost as little as possible until they are done, and every job is on time.
 
     min  sum_m window_m sum_k cost_mk x_mk     with  rate_m >= steps_m / window_m,
          cost_mk = price_k gpus_m (1 + start_mk rate_mk / steps_m)
 
 A job runs within its window: from now to its deadline, or to a common horizon. x_mk is the part of its window that it
-spends in way k. So a job that runs for longer counts for more, unlike in cost.py, which is about dollars per hour.
-The start of a job in a way, if it needs one (`start`, in seconds), is paid in proportion to the steps done there. To
-start as a whole in each of its ways would cost more, so the bound is valid for that, too.
+spends in way k. So a job that runs for longer counts for more, unlike in cost.py, which minimizes dollars per hour. If
+a job has to start in a way (`start`, in seconds), the start is paid in proportion to the steps done there. A whole
+start in each of its ways would cost more, so the bound is valid for that, too.
 
-The horizon is the time within which every job without a deadline can run where it costs least: nothing is bought to be
-done sooner. Within a window, a job's part of the time is taken to be the same all the time; an order in time could save
-more where windows differ.
+The horizon is the time within which every job without a deadline can run where it costs least: nothing is bought only
+to finish sooner. Within a window, a job's part of the time is assumed to be constant. If windows differ, ordering jobs
+in time could save more.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Program, Total
 
 SOON_S = 1.0
-"""A window is at least so long."""
+"""The shortest window, in seconds."""
 ROUNDING = 1e-6
-"""Relative margin of the horizon, so that rounding errors raise no cost."""
+"""The relative margin of the horizon, so that rounding errors do not raise the cost."""
 
 
 def least_total_cost(jobs: Collection, horizon_s: float) -> Program:
-    """The program; its value is in US dollars. Raises InfeasibleError for a job that nothing runs fast enough."""
+    """The program of least total cost; its value is in US dollars. Raises InfeasibleError for a job that no way runs
+    fast enough."""
     window_s = np.maximum(np.minimum(jobs.deadline_s, horizon_s), SOON_S)
     need = jobs.steps / window_s
     fast_enough(jobs, need)
@@ -39,7 +40,8 @@ def least_total_cost(jobs: Collection, horizon_s: float) -> Program:
 
 
 def patient_horizon_s(jobs: Collection) -> float:
-    """Within so many seconds, every job without a deadline can run where it costs least, whatever the quotas."""
+    """The horizon (seconds): within it, every job without a deadline can run where it costs least, in spite of the
+    quotas."""
     took_s = _cheapest_s(jobs)
     total_s = took_s.sum(axis=1)
     waits = ~np.isfinite(jobs.deadline_s)
@@ -58,7 +60,8 @@ def patient_horizon_s(jobs: Collection) -> float:
 
 
 def _cheapest_s(jobs: Collection) -> Floats:
-    """(jobs, ways): the time that a job takes in the way where it costs least, in the column of that way."""
+    """(jobs, ways): the seconds that a job takes in the way where it costs least, in the column of that way; 0
+    elsewhere."""
     with np.errstate(divide="ignore", invalid="ignore"):
         per_step = np.where(jobs.rate > 0, jobs.usd_per_h_started / jobs.rate, np.inf)
     for quota in jobs.quotas:

@@ -1,13 +1,13 @@
-"""Water filling: max-min fairness again and again, for those who can still get more.
+"""Water filling: repeats max-min fairness for the jobs that can still get more.
 
-Raise all ratios together; when some jobs can get no more, fix theirs and raise the others. The result is the
-lexicographic maximum: the least ratio is as large as possible, then the next, and so on. Jobs that cannot get more
-are those whose weight in the certificate is positive (complementary slackness): no integer program is needed to find
-them. Sources: Gavel (OSDI 2020), section 4.3; Radunovic and Le Boudec, "A Unified Framework for Max-Min and Min-Max
-Fairness", IEEE/ACM ToN 15 (2007).
+All ratios are raised together. When some jobs can get no more, theirs are fixed, and the others are raised further. The
+result is the lexicographic maximum: the smallest ratio is as large as possible, then the next, and so on. Jobs that
+cannot get more are those with a positive weight in the certificate (complementary slackness), so no integer program is
+needed to find them. Sources: Gavel (OSDI 2020), section 4.3; Radunovic and Le Boudec, "A Unified Framework for Max-Min
+and Min-Max Fairness", IEEE/ACM ToN 15 (2007).
 
-Hierarchical: each entity (an organization, a team) is entitled to its weight, which its jobs that can still get more
-share: equally, or all of it for the first (fifo).
+Hierarchical: each entity (an organization, a team) is entitled to its weight. It is shared by the entity's jobs that
+can still get more: in proportion to their weights, or all of it for the first job (fifo).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from orchestrator.policy.groups.time_limit import TimeLimit
 Flags = NDArray[np.bool_]
 
 BINDS = 1e-9
-"""A job with more than this part of all the weight cannot get more."""
+"""A job with more than this part of all the weight in the certificate cannot get more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entities:
-    """`of` (jobs,): the entity of each job; `weight` (entities,); how each shares among its jobs."""
+    """`of` (jobs,): the entity of each job; `weight` (entities,); `inside`: how each entity shares among its jobs."""
 
     of: Integers
     weight: Floats
@@ -44,7 +44,7 @@ class Entities:
 
 
 def water_filling(jobs: Collection, *, until: TimeLimit | None = None) -> Allocation:
-    """The lexicographic maximum. One certificate for each level, each given the levels below it."""
+    """The lexicographic maximum, with one certificate for each level, given the levels below it."""
     problem, first = problem_of(jobs, apart=units(jobs))
     unit = units(jobs)[first]
     found = _fill(Ratios(_classes(problem), until=until), lambda more: np.where(more, unit, 0.0))
@@ -52,7 +52,7 @@ def water_filling(jobs: Collection, *, until: TimeLimit | None = None) -> Alloca
 
 
 def hierarchical(jobs: Collection, entities: Entities, *, until: TimeLimit | None = None) -> Allocation:
-    """Water filling in which entities share by their weights, and their jobs as each entity says."""
+    """Water filling in which entities share by their weights, and the jobs of each entity as it says (`inside`)."""
     position = _position(jobs)
     lined_up = np.array([each == "fifo" for each in entities.inside])[entities.of]
     columns = np.column_stack([units(jobs), entities.of, np.where(lined_up, position, -1.0)])
@@ -72,7 +72,7 @@ def hierarchical(jobs: Collection, entities: Entities, *, until: TimeLimit | Non
 
 
 def _classes(problem: Problem) -> Problem:
-    """The same, with one job for each class, that stands for all of them: they need the same."""
+    """The same problem with one job for each class that stands for all of its jobs, because they need the same."""
     return replace(problem, class_of=np.arange(len(problem.rate)), copies=problem.count)
 
 
@@ -81,7 +81,8 @@ def _of_jobs(problem: Problem, found: Allocation) -> Allocation:
 
 
 def _fill(ratios: Ratios, units_of: Callable[[Flags], Floats]) -> Allocation:
-    """`units_of` (which jobs can still get more) -> (jobs,) how fast to raise each."""
+    """The lexicographic maximum. `units_of` maps which jobs can still get more (jobs,) to how fast to raise each
+    (jobs,)."""
     problem, fast = ratios.problem, fastest(ratios.layout)
     rate, more = np.zeros(problem.jobs), np.ones(problem.jobs, dtype=bool)
     certificates: list[Certificate] = []
@@ -97,7 +98,7 @@ def _fill(ratios: Ratios, units_of: Callable[[Flags], Floats]) -> Allocation:
         ended = raised & (rate >= fast * (1 - BINDS))
         more &= ~(binding | ended)
         if not (binding | ended).any():
-            break  # the solver says that more is possible, and finds no more: its tolerance
+            break  # the solver says that more is possible but finds none, because of its tolerance
     reached = rates(problem, best.shares, best.together)
     return Allocation(best.times, best.together, best.shares, reached, tuple(certificates))
 
