@@ -51,7 +51,7 @@ class Room:
         return max(self.quota.limit, 0) // self.each
 
     def why(self, machines: int) -> str:
-        """Why so many machines cannot be rented now."""
+        """Why this number of machines cannot be rented now."""
         if self.quota.owned:
             return self._why_owned(machines)
         quota, each = self.quota, "" if self.each == 1 else f" of {self.each}"
@@ -130,7 +130,7 @@ def rooms_raised(known: Rooms, name: QuotaName, more: int) -> Rooms:
 
 
 def why_over_quota(of_row: Sequence[Room], machines: int) -> str:
-    """Why so many machines of a row cannot be rented now. A quota that never allows so many is named first."""
+    """Why this number of machines of a row cannot be rented now. A quota that can never allow them is named first."""
     never = (each for each in of_row if each.most < machines)
     return next(never, of_row[0]).why(machines)
 

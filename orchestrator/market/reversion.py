@@ -26,7 +26,7 @@ HORIZONS_H = (0.5, 1.0, 2.0, 4.0, 8.0, 24.0, 72.0, 168.0)
 DEVIATIONS = (-1.2, -0.85, -0.6, -0.35, -0.15, 0.0, 0.15, 0.35, 0.6, 0.85, 1.2)
 """The values of ln(price / level) for which the course is learned; it is interpolated between them."""
 PRIOR_WEIGHT = 20.0
-"""The weight of the prior, in independent observations: of so many, one is expected to be beyond the 5th percentile."""
+"""The weight of the prior, in independent observations: it takes this many to expect one beyond the 5th percentile."""
 _INSTANTS = 96  # observations per offer and horizon, at most
 _RAMP = 0.25  # the first part of a history, in which the level is not known well enough
 _TOGETHER = 0.5  # how much a market's offers move together: 0 not at all, 1 if a hundred say no more than one

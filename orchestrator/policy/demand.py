@@ -29,7 +29,7 @@ class RentLimits:
         return machines <= self.machines and nano_usd_per_hour <= self.nano_usd_per_hour
 
     def passed_by(self, machines: int) -> str:
-        """The name of the setting that forbids an offer, given that so many machines of it are not allowed."""
+        """The name of the setting that forbids an offer, if that number of machines of it is not allowed."""
         return self.machines_by if machines > self.machines else self.rate_by
 
 

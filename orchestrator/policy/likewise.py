@@ -24,7 +24,7 @@ CLOSE = 0.05
 """How much more the other offer may cost, per hour and until the job is finished, and how much later it may finish; a
 share. This is our own estimate: a refusal costs seconds, and a job of minutes pays about as much for them."""
 MOST = 24
-"""The most offers that are examined. No cloud accepts so many in one launch."""
+"""The most offers that are examined. No cloud accepts this many in one launch."""
 
 
 def alike(market: Market, order: Sequence[int], chosen: int) -> list[int]:

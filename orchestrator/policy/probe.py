@@ -32,7 +32,7 @@ PROBE_MINUTES = 8.0
 MOST_PROBES = 3  # a probe may last this many times as long for a program too slow to be measured sooner
 LONGEST_PROBE_S = PROBE_MINUTES * 60 * MOST_PROBES
 _SLICES = 24
-_LOOKED_AT = 6  # only so many kinds are examined two probes ahead: those whose probe alone is worth most
+_LOOKED_AT = 6  # only this many kinds are examined two probes ahead: those whose probe alone is worth most
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,8 @@ class Joint:
     """A joint plan: the `value` of the objective (if `most`, larger is better), the `bound` that no plan can beat, and
     their relative `gap`.
 
-    `stopped_after_s`: the solver was stopped after so many seconds, before it had the best plan; None if it ended by
-    itself.
+    `stopped_after_s`: how many seconds of solving were allowed, if the solver was stopped before it had the best plan;
+    None if it ended by itself.
     """
 
     jobs: tuple[JobPlan, ...]

@@ -104,8 +104,8 @@ class PricedTotal:
         return every, every, np.ones(len(most)), np.full(len(most), dear)
 
     def left_over(self, most: Floats, used: Floats) -> Floats:
-        """(limits,): what the next group has in addition to its part, after a group that had `most` has `used` so
-        much."""
+        """(limits,): what the next group has in addition to its own part, after a group that had `most` has `used` some
+        of it."""
         return np.maximum(most - used, 0.0)
 
     def reached(self, found: Mixed) -> float:

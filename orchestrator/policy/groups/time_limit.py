@@ -17,7 +17,7 @@ class TimeLimit:
         return max(self.seconds - self._spent_s, 0.0)
 
     def spend(self, seconds: float) -> None:
-        """Records that the solver has run for so many seconds."""
+        """Records that the solver has run for `seconds`."""
         self._spent_s += seconds
         if self._whole is not None:
             self._whole.spend(seconds)

@@ -26,7 +26,7 @@ Fairness = Literal["max-min-fairness", "finish-time-fairness"]
 HARDLY = 1e-6
 """A smaller part of a machine is a rounding error of the solver."""
 WINDOW = 20
-"""The number of rounds that count for what a job had. Over so many, its part of the time matches its share."""
+"""The number of rounds that count for what a job had. Over this many rounds, its part of the time matches its share."""
 
 
 @dataclass(frozen=True, slots=True)

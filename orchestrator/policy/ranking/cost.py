@@ -55,7 +55,7 @@ class Case:
     cell_seconds: Floats
     billed_s: Floats
     charges: Floats
-    deviations: float = 1.0  # an old price counts so many standard deviations higher
+    deviations: float = 1.0  # how many standard deviations higher an old price counts
 
     @lazily
     def price_s(self) -> Floats:

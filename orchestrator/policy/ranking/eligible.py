@@ -26,8 +26,8 @@ from providers.offer import CapacityType
 RejectionReasons = NDArray[np.int8]
 
 SMALL = 64  # a market with at most this many offers can be listed completely
-MOST_AWAITED = 16  # at most so many offers without capacity are considered, those with the lowest prices
-_MOST_KNOWN = 64  # a listing keeps the rejections of so many different requirements
+MOST_AWAITED = 16  # at most this many offers without capacity are considered, those with the lowest prices
+_MOST_KNOWN = 64  # a listing keeps the rejections for this many different requirements
 
 
 class RejectionReason(IntEnum):

@@ -51,7 +51,7 @@ class Grid:
 
     def after_step(self, *hours: Floats) -> list[Less]:
         """For each list of amounts: a Less that gives the values at each step from those one step later in time, with
-        so many hours less slack."""
+        less slack by each of the amounts (hours)."""
         level = (self._low[1:] == self._low[:-1]) & (self._wide[1:] == self._wide[:-1])
         return self._less(hours, slice(0, -1), level, self._left_h[:-1] - 1e-6)
 

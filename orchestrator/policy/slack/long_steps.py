@@ -35,8 +35,8 @@ class Within:
 
 
 def within(returns: float, losses: float, hours: float) -> Within:
-    """The averages over a step of so many hours, with the rates (per hour) at which capacity returns and is lost. The
-    pool is a continuous-time Markov chain with two states."""
+    """The averages over a step of this length, for a pool where capacity returns and is lost at these rates (per hour):
+    a continuous-time Markov chain with two states."""
     total = returns + losses
     there, away = returns / total, losses / total
     forgot = -math.expm1(-total * hours)

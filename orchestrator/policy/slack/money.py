@@ -178,8 +178,7 @@ class _Grid:
         return j, at - j
 
     def less(self, money: float, layers: int) -> _Less:
-        """A _Less that gives the values at each layer from those with so much less money, so many layers of work
-        later."""
+        """A _Less that gives the values at each layer from those with `money` less, `layers` layers of work later."""
         left = self._money[1:] - money
         low, wide = (each[1 - layers : len(each) - layers, None] for each in (self._low, self._wide))
         along = (left - low) / wide

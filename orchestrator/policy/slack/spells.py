@@ -33,7 +33,7 @@ ALL_POOLS = 1.0
 ONE_POOL = 1.5
 """Likewise, how much all pools count against the observations of one pool."""
 _LAST_PHASE = 4.0  # the prior rate of the last phase is the mean until this many times its beginning, plus 8 h
-_HIDDEN_H = 1.0  # with several phases, the most that a time without looks counts as
+_HIDDEN_H = 1.0  # with several phases, a time without looks counts as this long
 _MOST_CACHED = 2000
 _MOST_ROUNDS, _CLOSE_ENOUGH = 50, 1e-4  # of the iteration that gives the rates by age the mean rate of their pool
 _CLOSE = 1.5  # looks at most this many ticks apart are consecutive: nothing happened in between
@@ -206,7 +206,7 @@ class Spells:
         if known is not None and gap_h <= 1e-9:
             known = None
         close = gap_h <= _CLOSE * self.tick_h
-        # While a machine runs, nothing changes but its age; and what is there now had none a moment ago.
+        # Not used below if capacity is there and was there before, or if the last look is recent.
         before = self._certain[-1] if there and (was_there or close) else self.state(pool, now_h)
         if known is not None and was_there is not None:
             if self.away == 1 and self.there == 1:

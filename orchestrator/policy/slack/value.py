@@ -149,7 +149,7 @@ class ValueTable(PoolTable):
         fresh = np.stack([spells.mature(pool) for pool in its.pools]).astype(np.float32)[:, :, None, None]
         paces = np.array(its.speed), np.array(its.on_demand_speed)
         waited, ran, rented = grid.after_step(np.array([step_h]), *(step_h * (1 - pace) for pace in paces))
-        # A slow machine is through its restart when it has done as much as the fastest does in a shorter time.
+        # A restart counts as work at the machine's pace: as restart_h x pace hours of the fastest machine.
         launched, bought = grid.at_once(*(its.restart_h * pace for pace in paces))
         bill, bought_bill = (
             bills(grid.work_h, *((np.array(each) * step_h).astype(np.float32) for each in (usd, speed)))[:, :, None]

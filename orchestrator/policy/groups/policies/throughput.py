@@ -4,7 +4,7 @@ Total throughput:        max sum_m rate_m
 Throughput per dollar:   max sum_m sum_k rate_mk / price_k x_mk     (what Gavel calls "cost"; it does not minimize cost)
 Progress in a budget:    max sum_m weight_m rate_m / fastest_m,  with  sum cost <= budget
 
-Source of the first two: Gavel (OSDI 2020), section 4.3. Of the programs here, only `throughput_per_dollar_on_time` meets
+Source of the first two: Gavel (OSDI 2020), section 4.3. Of these programs, only `throughput_per_dollar_on_time` meets
 deadlines; planning.py adds them to any policy.
 """
 
