@@ -114,7 +114,7 @@ def ways_out(
     later, delay_unknown = tuple[Later, ...](), False
     try:
         later = search.later(until.part(OF_DELAY))
-    except (LimitError, InfeasibleError):  # the latter: policies that count whole machines need more
+    except (LimitError, InfeasibleError):  # the latter: policies that count whole machines need a longer delay
         delay_unknown = True
     try:
         binding = search.binding(until)

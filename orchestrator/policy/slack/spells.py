@@ -206,7 +206,7 @@ class Spells:
         if known is not None and gap_h <= 1e-9:
             known = None
         close = gap_h <= _CLOSE * self.tick_h
-        # Not used below if capacity is there and was there before, or if the last look is recent.
+        # Not needed if capacity is there now, and was there at the last look or that look is recent.
         before = self._certain[-1] if there and (was_there or close) else self.state(pool, now_h)
         if known is not None and was_there is not None:
             if self.away == 1 and self.there == 1:
