@@ -6,8 +6,8 @@ change too much to look further ahead. For that share of the work, staying must 
 `min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
 egress: cost.py), so they do not shorten this horizon.
 
-In addition, a move must save its bare cost and `least_saving` before a loss is likely, because after a loss the job may
-have to move anyway. It must also take less time than the work that is left.
+In addition, a move must save its bare cost and `least_saving` before a loss is likely, so every move promises a saving.
+It must also take less time than the work that is left.
 
 This follows Karpenter's balanced consolidation (savings weighed against disruption). Its spot consolidation RFC
 describes what happens without it: a job moves down the price ladder from one interruption to the next.

@@ -27,7 +27,7 @@ from orchestrator.policy.trial import trial
 from orchestrator.policy.unmeasured import cost_until_measured
 
 NEAR = 2 * TIME_TOLERANCE  # within this share of the earliest finish, a target stays near; wider than for a new move
-EARLIER = 0.9  # a late job goes to another offer only if it takes less than this share of the time there
+EARLIER = 0.9  # a late job changes to another offer only if that takes less than this share of the time
 
 
 def weighed_again(builder: PlacementBuilder, move: Underway, here: int | None, limits: MoveLimits) -> Placement:

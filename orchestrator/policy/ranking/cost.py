@@ -96,9 +96,9 @@ class Forecast:
     offer. Getting there costs `move_billed_s` at the target's price, plus `move_fixed`. `setback_s` is the time that a
     loss takes.
 
-    If `known` is False, the number of steps is missing, or any evidence of the job's speed (`speed_known` False). The
-    amount of work is then assumed: only ratios are meaningful, and no time or cost may be shown or checked against
-    limits.
+    `known` is False if the number of steps is missing, or any evidence of the job's speed (then `speed_known` is False,
+    too). The amount of work is then assumed: only ratios are meaningful, and no time or cost may be shown or checked
+    against limits.
 
     For a `move` that has begun, only its remaining steps count. `since_s` is for how long the job has trained where it
     is.

@@ -79,7 +79,7 @@ SHUT_FOR_A_WHILE = (
     RejectionReason.FAILED_LATELY,
     RejectionReason.RESERVED,
 )
-"""Reasons that pass without anyone acting. Such an offer is expected to cost its last known price."""
+"""Reasons that pass by themselves. Such an offer is expected to cost its last known price."""
 
 _OVERLOOKED = (
     RejectionReason.CAPACITY_TYPE,

@@ -232,10 +232,10 @@ def _head(candidates: Rows, outlook: Outlook, keys_of: KeysOf, pool: Pool, curre
 def reasons_to_go(
     objective: Objective, ranking: Ranking, row: int, tolerance: float = TIME_TOLERANCE
 ) -> tuple[Objective, ...]:
-    """The objectives any of which justifies leaving another offer for `row`.
+    """The objectives, each of which justifies leaving another offer for `row`.
 
     These are the job's own objective and, for `fastest`, also the cost, if the finish on `row` is within `tolerance` of
-    the earliest. To a later finish, a `fastest` job never moves to save money.
+    the earliest. A `fastest` job never moves to a later finish in order to save money.
     """
     if objective.cost_weight == 0 and ranking.mode == "safe" and ranking.near_earliest(row, tolerance):
         return (objective, CHEAPEST)
