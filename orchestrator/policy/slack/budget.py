@@ -128,7 +128,7 @@ class BudgetPlanner(Planner):
         tick_h, money = self.terms.tick_h, self.left_usd / self.unit_usd
         found = [Move("wait", None, 0.0, tick_h + values.waiting(now.at, now.work_h / self.fastest, money, states))]
         launches: list[tuple[Action, int]] = [
-            ("on_demand", pool) for pool in self._bought_pools(now) if now.running != (pool, False)
+            ("on_demand", pool) for pool in self._bought_from(now.at, now.work_h) if now.running != (pool, False)
         ]
         for pool in values.problem.pools:
             if now.running != (pool, True) and self.spells.seen(pool, now.now_h) is not False:

@@ -129,9 +129,12 @@ class Planner:
         """`spells` is what is known already (default: nothing). `solve` makes the table of a problem."""
         count = len(terms.on_demand_usd)
         self.terms = terms
-        # Tables count money in hours of on-demand, so that TOO_LATE is more than any job costs.
+        # Tables count money in hours of the machine that would be bought, so that TOO_LATE is more than any job costs.
         bought = [pool for pool in range(count) if pool not in terms.only_spot]
-        self.unit_usd = max(terms.on_demand_usd[pool] for pool in bought) or 1.0
+        self.fastest = max(terms.speed[pool] for pool in bought)
+        self._fastest_pools = [pool for pool in bought if terms.speed[pool] == self.fastest]
+        self._bought_pools = bought
+        self.unit_usd = min(terms.on_demand_usd[pool] for pool in self._fastest_pools) or 1.0
         alone = count == 1
         self.spells = spells or (
             Spells(1, terms.tick_h, AWAY_H, THERE_H) if alone else Spells(count, terms.tick_h, machine_h=THERE_H)
@@ -142,7 +145,6 @@ class Planner:
         self._table: AnyTable | None = None
         self._checked_h = 0.0
         self._rates: list[tuple[Floats, ...]] = []
-        self.fastest = max(terms.speed[pool] for pool in bought)
         self._probed_h = 0.0
         self._began: tuple[float, float] | None = None  # when, and the hours of work then
 
@@ -213,7 +215,8 @@ class Planner:
             raise ValueError(f"there are {self.spells.pools} pools, but {len(now.spot_usd)} spot prices")
         table = self._solved(now)
         look = _Ahead(self, table, now)
-        found = [look.wait(), *(look.buy(pool) for pool in self._bought_pools(now))]
+        bought = dict.fromkeys([*self._bought_from(now.at, now.work_h), *table.problem.on_demand_pools])
+        found = [look.wait(), *(look.buy(pool) for pool in bought)]
         if now.running is not None:
             found.append(look.stay(*now.running))
         instead = min(found, key=lambda option: option.usd)
@@ -262,9 +265,11 @@ class Planner:
         if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
             return True
         if len({*self.terms.speed}) > 1:
-            paces = {self.terms.speed[pool] / self.fastest for pool in self._bought_pools(now)}
+            paces = {self.terms.speed[pool] / self.fastest for pool in self._bought_from(now.at, now.work_h)}
             if not paces <= {*problem.on_demand_speed}:
                 return True
+        if self._is_worth_a_look(now, problem):
+            return True
         since_h = now.now_h - self._checked_h
         if since_h < JUMP_H - 1e-9:
             return False
@@ -277,9 +282,21 @@ class Planner:
             self._checked_h = now.now_h
         return due and self.spells.changed_by(self._rates) > self._changed
 
-    def _bought_pools(self, now: Situation) -> tuple[int, ...]:
-        """The pools where on-demand is bought: that of the fastest machine, and that where finishing costs least, if it
-        is another.
+    def _is_worth_a_look(self, now: Situation, problem: Problem) -> bool:
+        """Whether none of the pools that the table considers has capacity now, and another one, which was never looked
+        at, costs less than on-demand."""
+        if any(self.spells.seen(pool, now.now_h) is not False for pool in problem.pools):
+            return False
+        terms, bought_usd = self.terms, min(problem.on_demand_usd) * self.unit_usd
+        return any(
+            self.spells.last_look_h(pool) is None and now.spot_usd[pool] / terms.speed[pool] * self.fastest < bought_usd
+            for pool in range(self.spells.pools)
+            if pool not in problem.pools and pool not in terms.only_on_demand
+        )
+
+    def _bought_from(self, at: int | None, work_h: float) -> tuple[int, ...]:
+        """The pools where on-demand is bought if the checkpoint is in `at` (None: there is no checkpoint): that of the
+        fastest machine, and that where finishing costs least, if it is another.
 
         Egress counts, so a machine at the same price in another place is not the cheapest.
         """
@@ -287,22 +304,21 @@ class Planner:
         if len(terms.speed) == 1:
             return (0,)
 
-        def bought_usd(pool: int) -> float:
-            egress = 0.0 if now.at is None else float(terms.egress_usd[now.at][pool])
-            hours = self.terms.restart_h + max(now.work_h / terms.speed[pool], terms.tick_h)
-            return terms.on_demand_usd[pool] * hours + egress
+        def bought_usd(pool: int) -> tuple[float, bool]:
+            egress = 0.0 if at is None else float(terms.egress_usd[at][pool])
+            hours = terms.restart_h + max(work_h / terms.speed[pool], terms.tick_h)
+            return terms.on_demand_usd[pool] * hours + egress, pool != at
 
-        pools = [pool for pool in range(len(terms.speed)) if pool not in terms.only_spot]
-        fastest = min((pool for pool in pools if terms.speed[pool] == self.fastest), key=bought_usd)
-        cheapest = min(pools, key=lambda pool: (bought_usd(pool), pool != fastest))
+        fastest = min(self._fastest_pools, key=bought_usd)
+        cheapest = min(self._bought_pools, key=lambda pool: (bought_usd(pool)[0], pool != fastest))
         return (fastest,) if cheapest == fastest else (fastest, cheapest)
 
     def _problem(self, now: Situation) -> Problem:
         terms, speed, unit_usd = self.terms, self.terms.speed, self.unit_usd
         work_h = now.work_h / self.fastest
         hours_left = now.ticks_left * terms.tick_h
-        bought = self._bought_pools(now)
-        bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in bought)
+        from_here = self._bought_from(now.at, now.work_h)
+        bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in from_here)
 
         def hour_usd(pool: int) -> float:
             there = float(self.spells.state(pool, now.now_h)[self.spells.away :].sum())
@@ -312,6 +328,10 @@ class Planner:
         sold = (pool for pool in range(len(speed)) if pool not in here and pool not in terms.only_on_demand)
         others = sorted(sold, key=hour_usd)
         pools = tuple(sorted([*here, *others[: POOLS - len(here)]]))
+        # Wherever the checkpoint goes, the fastest machine is also bought near it, if that saves egress.
+        near = [self._bought_from(pool, now.work_h)[0] for pool in pools]
+        runs = [now.running[0]] if now.running is not None and not now.running[1] else []
+        bought = tuple(dict.fromkeys([*from_here, *near, *runs]))
         return Problem(
             hours_left=hours_left,
             slack_h=hours_left - work_h,
@@ -428,9 +448,11 @@ class _Ahead:
             return self._too_late_usd
         after_h = self._usable(left_h - work_h - overhead_after_h * pace, later_h)
         cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h, hours)
-        paces, states = self._table.problem.on_demand_speed, self._later(later_h)
-        if pace in paces:
-            after = self._table.on_demand(*after_h, states, paces.index(pace))
+        problem, states = self._table.problem, self._later(later_h)
+        if pool in problem.on_demand_pools:
+            after = self._table.on_demand(*after_h, states, problem.on_demand_pools.index(pool))
+        elif pace in problem.on_demand_speed:
+            after = self._table.on_demand(*after_h, states, problem.on_demand_speed.index(pace))
         else:  # a machine that would not be bought now: the job leaves it after that
             after = self._table.waiting(pool, *after_h, states)
         return min(cost + after * self._unit_usd, self._too_late_usd)
