@@ -94,6 +94,23 @@ def test_a_job_that_is_said_to_be_in_time_is_expected_before_its_deadline() -> N
     assert sure > 10
 
 
+def test_a_late_job_is_expected_within_its_budget_where_an_offer_surely_is() -> None:
+    """Nor is it said to finish first where another offer does."""
+    late = 0
+    for seed, _, budget, placement in placed():
+        if "the deadline cannot be met" not in placement.reason or placement.cost_nano_usd is None:
+            continue
+        late += 1
+        chosen, *others = (each for each in placement.alternatives if each.duration_s is not None)
+        if any(each.feasible and (each.cost_high_nano_usd or 0) < budget for each in others):
+            assert placement.cost_nano_usd <= budget, (seed, placement.reason)
+        refused = [each for each in others if not each.feasible and "budget" in each.reason]
+        sooner = any((each.duration_s or 0.0) < 0.97 * (chosen.duration_s or 0.0) for each in refused)
+        limited = re.search(r"earliest finish (within|that may keep) the budget", placement.reason)
+        assert limited or not sooner, (seed, placement.reason)
+    assert late > 10
+
+
 @pytest.mark.parametrize("factor", [1.15, 2.0])
 def test_more_money_never_makes_the_limits_less_certain(factor: float) -> None:
     for seed, scene, budget, placement in placed():

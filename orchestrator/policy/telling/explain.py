@@ -7,17 +7,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from orchestrator.formats.readable import span
 from orchestrator.market import Market, why_over_quota
 from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.gate import promised_saving
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
-from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
+from orchestrator.policy.ranking.limits import budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.telling.nearest import budget_remedy, hopeless, nearest_miss
+from orchestrator.policy.telling.misses import why_chosen_late, why_late, why_over_budget
+from orchestrator.policy.telling.nearest import budget_remedy, nearest_miss
 from providers.hardware import GPUS
 from providers.money import about_usd, format_usd, whole_usd
 
@@ -78,17 +80,6 @@ def _odds(chance: float) -> str:
     return f"{min(chance, 0.99):.0%}"
 
 
-def span(seconds: float) -> str:
-    """A duration in a suitable unit: `40 s`, `12 min`, `3.2 h`, `3 days`."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 2 * 86_400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.0f} days"
-
-
 def topic(rejection_reason: RejectionReason) -> str:
     """What a constraint is about, in a few words."""
     return _TOPIC[rejection_reason]
@@ -98,12 +89,9 @@ def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ra
     """The binding reason why a row is rejected; both, if it can keep neither the deadline nor the budget."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
-            late = _why_late(demand, forecast, ranking, row)
-            return f"{late}, and {_over_budget(demand, forecast, row)}" if _too_dear(demand, forecast, row) else late
+            return why_late(demand, forecast, ranking, row)
         case RejectionReason.BUDGET:
-            over, it = _why_over_budget(demand, forecast, ranking, row), "it " * ((budget_left(demand) or 0) <= 0)
-            late = hopeless(demand, forecast, np.array([row]))[0]
-            return f"{over}, and {it}{_too_late(demand, forecast, row)}" if late else over
+            return why_over_budget(demand, forecast, row)
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:
@@ -178,46 +166,6 @@ def why_over_limits(demand: Demand, market: Market, row: int) -> str:
         return f"{wanted}, {rent.machines_by} is {rent.machines}"
     much = f"{whole_usd(price)}/h" + (f" for {nodes} machines" if nodes > 1 else "")
     return f"{much} is more than {rent.rate_by} ({whole_usd(round(rent.nano_usd_per_hour))})"
-
-
-def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    left_s = time_left_s(demand, forecast) or 0.0
-    at = forecast.pool.at(row)
-    if ranking.tier(row) == IMPOSSIBLE:
-        return _too_late(demand, forecast, row)
-    late_s = float(forecast.high.seconds[at]) - left_s
-    if late_s > 0:
-        return f"could finish {span(late_s)} after the deadline"
-    return "leaves no time to switch to on-demand if the machine is lost"
-
-
-def _why_over_budget(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    left = budget_left(demand) or 0
-    if left <= 0:
-        return "the budget is spent"
-    at = forecast.pool.at(row)
-    if not forecast.known:
-        fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
-        return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
-    if ranking.tier(row) == IMPOSSIBLE:
-        return _over_budget(demand, forecast, row)
-    return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
-
-
-def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
-    """Whether what is left of the budget cannot pay for a row."""
-    left = budget_left(demand)
-    return left is not None and forecast.known and float(forecast.low.cost[forecast.pool.at(row)]) > left
-
-
-def _too_late(demand: Demand, forecast: Forecast, row: int) -> str:
-    left_s = time_left_s(demand, forecast) or 0.0
-    return f"would finish {span(float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s)} after the deadline"
-
-
-def _over_budget(demand: Demand, forecast: Forecast, row: int) -> str:
-    left = budget_left(demand) or 0
-    return f"would cost {format_usd(round(float(forecast.mid.cost[forecast.pool.at(row)])) - left)} over the budget"
 
 
 _NO_GAIN = "saves nothing compared with staying"
@@ -324,11 +272,7 @@ def why_chosen(
     seconds = ranking.seconds(row)
     left_s = time_left_s(demand, forecast)
     if ranking.mode == "late":
-        late_s = seconds - (left_s or 0.0)
-        near = seconds > ranking.earliest_s
-        cheap = f"within {TIME_TOLERANCE:.0%} of the earliest finish, it costs least"
-        first = cheap if near else "this is the earliest finish"
-        return f"the deadline cannot be met; {first}, {span(late_s)} late"
+        return why_chosen_late(demand, forecast, ranking, row)
     objective = demand.job.spec.objective
     per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
     if objective.cost_weight == 0 and seconds > ranking.earliest_s:

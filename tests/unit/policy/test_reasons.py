@@ -252,6 +252,38 @@ def test_an_impossible_deadline_is_no_reason_to_pass_the_budget(case):
     assert case.decide(Demand(poor, STEPS)).action == "wait"
 
 
+def test_a_late_job_does_not_risk_its_budget_to_finish_a_few_minutes_earlier(case):
+    """$10.11 (9.28 to 11.02) or, 4 % later, $4.21 (3.87 to 4.59)."""
+    sooner, kept = case.offer("sooner", 1.25), case.offer("kept", 0.5, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.25, "SIM-L": 1.2}, deadline_at_ms=case.now - 1)
+
+    def placed(dollars):
+        return case.decide(Demand(replace(job, spec=replace(job.spec, budget_nano_usd=usd(dollars))), STEPS))
+
+    ample, tight, poor = placed(20), placed(9.6), placed(4.1)
+    assert (ample.offer_id, tight.offer_id, poor.offer_id) == (sooner, kept, kept)
+    assert [each.reason.partition(", ")[0] for each in (ample, tight, poor)] == [
+        "the deadline cannot be met; this is the earliest finish",
+        "the deadline cannot be met; this is the earliest finish within the budget",
+        "the deadline cannot be met; this is the earliest finish that may keep the budget",
+    ]
+    assert reasons(tight)["sooner"].startswith("would cost $0.51 over the budget")
+    assert reasons(placed(10.2))["sooner"].startswith("could cost $0.")
+    assert (tight.chance, tight.cost_nano_usd < usd(9.6)) == (0.0, True)
+
+
+def test_a_late_job_that_costs_least_near_the_earliest_finish_within_its_budget_says_so(case):
+    case.offer("sooner", 9.0)
+    case.offer("first", 0.8, gpu="SIM-L")
+    near = case.offer("near", 0.5, gpu="SIM-S")
+    job = case.job(
+        rates={"SIM-M": 2.0, "SIM-L": 1.02, "SIM-S": 1.0}, deadline_at_ms=case.now - 1, budget_nano_usd=usd(15)
+    )
+    placement = case.decide(Demand(job, STEPS))
+    assert placement.offer_id == near
+    assert "within 3% of the earliest finish within the budget, it costs least" in placement.reason
+
+
 @pytest.mark.parametrize(
     ("spec", "sure", "said"),
     [
