@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from orchestrator.policy.ranking.eligible import NONE, RejectionReason
 from orchestrator.policy.ranking.limits import budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
+from orchestrator.policy.ranking.outlook import Told
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.telling.misses import why_chosen_late, why_late, why_over_budget
 from orchestrator.policy.telling.nearest import budget_remedy, nearest_miss
@@ -85,13 +87,21 @@ def topic(rejection_reason: RejectionReason) -> str:
     return _TOPIC[rejection_reason]
 
 
-def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    """The binding reason why a row is rejected; both, if it can keep neither the deadline nor the budget."""
+def why_rejected(
+    demand: Demand,
+    market: Market,
+    forecast: Forecast,
+    ranking: Ranking,
+    row: int,
+    told: Callable[[int], Told] | None = None,
+) -> str:
+    """The binding reason why a row is rejected; both, if it can keep neither the deadline nor the budget. `told`: what
+    is shown of a row, where that is worked out already."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
-            return why_late(demand, forecast, ranking, row)
+            return why_late(demand, forecast, ranking, row, (told or ranking.outlook.told)(row))
         case RejectionReason.BUDGET:
-            return why_over_budget(demand, forecast, row)
+            return why_over_budget(demand, forecast, row, (told or ranking.outlook.told)(row))
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:

@@ -11,21 +11,24 @@ from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import RejectionReason
 from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
 from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.outlook import Told
 from orchestrator.policy.telling.nearest import hopeless
 from providers.money import format_usd
 
 
-def why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    """Why a row that is rejected for the deadline does not keep it, nor the budget if that is so, too."""
-    late = _why_late(demand, forecast, ranking, row)
-    return f"{late}, and {_over_budget(demand, forecast, row)}" if _too_dear(demand, forecast, row) else late
+def why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, told: Told) -> str:
+    """Why a row that is rejected for the deadline does not keep it, nor the budget if that is so, too. `told`: what is
+    shown of it."""
+    late = _why_late(demand, forecast, ranking, row, told)
+    return f"{late}, and {_over_budget(demand, told)}" if _too_dear(demand, forecast, row) else late
 
 
-def why_over_budget(demand: Demand, forecast: Forecast, row: int) -> str:
-    """Why a row that is rejected for the budget does not keep it, nor the deadline if that is so, too."""
-    over, it = _why_over_budget(demand, forecast, row), "it " * ((budget_left(demand) or 0) <= 0)
+def why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
+    """Why a row that is rejected for the budget does not keep it, nor the deadline if that is so, too. `told`: what is
+    shown of it."""
+    over, it = _why_over_budget(demand, forecast, row, told), "it " * ((budget_left(demand) or 0) <= 0)
     late = hopeless(demand, forecast, np.array([row]))[0]
-    return f"{over}, and {it}{_too_late(demand, forecast, row)}" if late else over
+    return f"{over}, and {it}{_too_late(demand, forecast, row, told)}" if late else over
 
 
 def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
@@ -42,18 +45,32 @@ def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: i
     return f"the deadline cannot be met; {first}{within}{', it costs least' * near}, {span(late_s)} late"
 
 
-def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
+def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, told: Told) -> str:
     left_s = time_left_s(demand, forecast) or 0.0
-    at = forecast.pool.at(row)
-    if ranking.tier(row) == IMPOSSIBLE:
-        return _too_late(demand, forecast, row)
-    late_s = float(forecast.high.seconds[at]) - left_s
+    if ranking.tier(row) == IMPOSSIBLE or told.seconds > left_s:
+        return _too_late(demand, forecast, row, told)
+    if told.most_seconds > left_s:
+        return f"could finish {span(told.most_seconds - left_s)} after the deadline"
+    late_s = float(forecast.high.seconds[forecast.pool.at(row)]) - left_s
     if late_s > 0:
-        return f"could finish {span(late_s)} after the deadline"
+        return f"could finish {span(late_s)} after the deadline{_alone(forecast, row)}"
     return "leaves no time to switch to on-demand if the machine is lost"
 
 
-def _why_over_budget(demand: Demand, forecast: Forecast, row: int) -> str:
+def _too_late(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
+    left_s = time_left_s(demand, forecast) or 0.0
+    if told.seconds > left_s:
+        return f"would finish {span(told.seconds - left_s)} after the deadline"
+    late_s = float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s
+    return f"would finish {span(late_s)} after the deadline{_alone(forecast, row)}"
+
+
+def _alone(forecast: Forecast, row: int) -> str:
+    """What is shown of a spot offer may be in time because the rest of the work is bought on demand."""
+    return " without on-demand" * bool(forecast.pool.spot[forecast.pool.at(row)])
+
+
+def _why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
     left = budget_left(demand) or 0
     if left <= 0:
         return "the budget is spent"
@@ -61,9 +78,10 @@ def _why_over_budget(demand: Demand, forecast: Forecast, row: int) -> str:
     if not forecast.known:
         fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
         return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
-    if forecast.mid.cost[at] > left:
-        return _over_budget(demand, forecast, row)
-    return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
+    if told.cost > left:
+        return _over_budget(demand, told)
+    most = told.most_cost if told.most_cost > left else float(forecast.high.cost[at])
+    return f"could cost {format_usd(round(most) - left)} over the budget"
 
 
 def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
@@ -72,11 +90,5 @@ def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
     return left is not None and forecast.known and float(forecast.low.cost[forecast.pool.at(row)]) > left
 
 
-def _too_late(demand: Demand, forecast: Forecast, row: int) -> str:
-    left_s = time_left_s(demand, forecast) or 0.0
-    return f"would finish {span(float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s)} after the deadline"
-
-
-def _over_budget(demand: Demand, forecast: Forecast, row: int) -> str:
-    left = budget_left(demand) or 0
-    return f"would cost {format_usd(round(float(forecast.mid.cost[forecast.pool.at(row)])) - left)} over the budget"
+def _over_budget(demand: Demand, told: Told) -> str:
+    return f"would cost {format_usd(round(told.cost) - (budget_left(demand) or 0))} over the budget"

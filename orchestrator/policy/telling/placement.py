@@ -29,7 +29,7 @@ from orchestrator.policy.ranking.eligible import (
 )
 from orchestrator.policy.ranking.limits import latest_start_s, time_left_s
 from orchestrator.policy.ranking.order import Ranking
-from orchestrator.policy.ranking.outlook import Outlook
+from orchestrator.policy.ranking.outlook import Outlook, Told
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.pool import Floats, Rows
 from orchestrator.policy.telling import explain
@@ -95,8 +95,10 @@ class PlacementBuilder:
         )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
         reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
-        reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
         sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, course)
+        reported += [
+            (row, explain.why_rejected(self.demand, market, shown, ranking, row, sheet.told), False) for row in misses
+        ]
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         also = tuple(market.ids[row] for row in near if close(sheet.view(row, "", True), alternatives[0]))
         baseline = None if instead is None else sheet.afresh(instead)
@@ -298,6 +300,11 @@ class _Sheet:
         at = self._forecast.pool.at(row)
         seconds, costs = ([each[at] for each in columns] for columns in (self.seconds, self.costs))
         return self._made(row, at, seconds, costs, reason, feasible)
+
+    def told(self, row: int) -> Told:
+        """What is shown of a row."""
+        at = self._forecast.pool.at(row)
+        return Told(self.costs[1][at], self.seconds[1][at], self.costs[2][at], self.seconds[2][at])
 
     def afresh(self, row: int) -> Alternative:
         """The alternative of a row for a job that runs nowhere."""

@@ -258,7 +258,7 @@ def test_a_job_whose_deadline_is_in_danger_moves_at_once(case):
     job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=99 * 3600)
     placement = case.decide(Demand(job, STEPS), Running(here, case.now, migrations_today=9))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "its current offer is ruled out: could finish 5.0 h after the deadline"
+    assert placement.reason == "its current offer is ruled out: would finish 1.0 h after the deadline"
 
 
 def test_a_job_that_would_pass_its_budget_moves_at_once(case):

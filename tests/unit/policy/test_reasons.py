@@ -142,6 +142,24 @@ def test_a_deadline_and_a_budget_that_cannot_be_kept_are_both_named(case):
     assert "the budget is spent, and it would finish 9.1 h after the deadline" in spent.reason
 
 
+@pytest.mark.parametrize("losses", [0, 3, 8])
+def test_a_rejected_offer_is_said_to_be_as_late_and_as_dear_as_is_shown_of_it(case, losses):
+    """What follows the losses of a spot machine counts in the words, too."""
+    spot = case.offer("spot", 1, spot=True)
+    case.offer("sure", 3)
+    for hour in range(losses):
+        case.happened(spot, "launched", minutes_ago=60 * (hour + 1))
+        case.happened(spot, "lost", minutes_ago=60 * hour + 30)
+    case.seen.sort(key=lambda each: each.at_ms)
+    job = case.job(budget_nano_usd=usd(5), deadline_at_ms=case.now + 5 * 3_600_000)
+    placement = case.decide(Demand(job, STEPS))
+    shown = next(each for each in placement.alternatives if each.offer_id == spot)
+    over, late_h = shown.cost_nano_usd - usd(5), shown.duration_s / 3600 - 5
+    said = f"would cost ${over / 1e9:.2f} over the budget, and would finish {late_h:.1f} h after the deadline"
+    assert (shown.reason, late_h > 11) == (said, True)
+    assert said in placement.reason
+
+
 def test_the_suggested_budget_pays_for_an_offer_that_is_in_time_if_there_is_one(case):
     case.offer("slow", 5, gpu="SIM-S")
     fast = case.offer("fast", 60)
