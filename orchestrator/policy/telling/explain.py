@@ -22,6 +22,7 @@ from orchestrator.policy.ranking.outlook import Told
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.telling.misses import why_chosen_late, why_late, why_over_budget
 from orchestrator.policy.telling.nearest import budget_remedy, nearest_miss
+from orchestrator.policy.telling.no_room import why_no_room
 from providers.hardware import GPUS
 from providers.money import about_usd, format_usd, whole_usd
 
@@ -239,6 +240,19 @@ def why_not_moved(demand: Demand, forecast: Forecast, ranking: Ranking, row: int
     """Why the job stays although `row` ranks before the current offer."""
     gain = _gain(demand.job.spec.objective, forecast, ranking, row, current)
     return f"{gain}, but the job {held}" if held else f"{gain}, which does not pay for the move"
+
+
+def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
+    """Why the job does not move to `row`, which would be better, by the limits on what it may rent at once."""
+    if ranking.rejection_reasons[current] != NONE:
+        gain = "better"
+    elif ranking.mode == "likely":
+        gain = f"{_odds(ranking.odds(row))} likely to meet your limits, {_odds(ranking.odds(current))} where the job is"
+    elif ranking.mode == "late":
+        gain = f"would finish {span(ranking.seconds(current) - ranking.seconds(row))} sooner"
+    else:
+        gain = _gain(demand.job.spec.objective, forecast, ranking, row, current)
+    return f"{gain}, but {why_no_room(demand, market, row, current)}"
 
 
 def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:

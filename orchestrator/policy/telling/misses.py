@@ -35,14 +35,17 @@ def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: i
     """Why a job that cannot meet its deadline is placed on or kept at `row`."""
     seconds, pool = ranking.seconds(row), ranking.pool
     late_s = seconds - (time_left_s(demand, forecast) or 0.0)
-    near = seconds > ranking.earliest_s
     left_out = ranking.rejection_reasons[pool.rows] == RejectionReason.BUDGET
     within = ""
     if ranking.outlook.seconds[left_out].min(initial=np.inf) < ranking.earliest_s:
         high, left = float(forecast.high.cost[forecast.pool.at(row)]), budget_left(demand)
         within = " within the budget" if left is None or high <= left else " that may keep the budget"
-    first = "this is the earliest finish" if not near else f"within {TIME_TOLERANCE:.0%} of the earliest finish"
-    return f"the deadline cannot be met; {first}{within}{', it costs least' * near}, {span(late_s)} late"
+    first = f"this is the earliest finish{within}"
+    if not ranking.near_earliest(row):
+        first = "no other offer finishes much earlier"
+    elif seconds > ranking.earliest_s:
+        first = f"within {TIME_TOLERANCE:.0%} of the earliest finish{within}, it costs least"
+    return f"the deadline cannot be met; {first}, {span(late_s)} late"
 
 
 def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, told: Told) -> str:

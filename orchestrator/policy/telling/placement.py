@@ -6,7 +6,7 @@ shows the plan to a person may ask for every offer of a small market. Its figure
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -61,6 +61,7 @@ class PlacementBuilder:
         reason: str,
         *,
         held: str = "",
+        why_barred: Callable[[int], str] = lambda _: "",
         threshold: int | None = None,
         kept_up_to: int | None = None,
         probe: Probe | None = None,
@@ -68,7 +69,8 @@ class PlacementBuilder:
     ) -> Placement:
         """The placement on row `chosen`. The saving of a move is relative to staying, any other to the baseline.
 
-        `held` says why no voluntary move may be made now. `threshold` is the price below which the job would move, and
+        `held` says why no voluntary move may be made now, and `why_barred` what limits keep the job from a better row,
+        if they do. `threshold` is the price below which the job would move, and
         `kept_up_to` the price of the chosen offer up to which it stays the choice (nano-USD per hour). If the chosen
         offer is that of `probe`, the saving is the probe's. `again_at_ms` is the end of the job's present probe; the
         end of a back-off is a reason to decide again, too.
@@ -94,7 +96,7 @@ class PlacementBuilder:
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
         )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
-        reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
+        reported += self._not_chosen(shown, order, best, chosen, held, why_barred, trying=trying)
         sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, course)
         reported += [
             (row, explain.why_rejected(self.demand, market, shown, ranking, row, sheet.told), False) for row in misses
@@ -205,7 +207,15 @@ class PlacementBuilder:
         return [known[row] for row in rows]
 
     def _not_chosen(
-        self, shown: Forecast, order: list[int], best: list[int], chosen: int | None, held: str, *, trying: bool
+        self,
+        shown: Forecast,
+        order: list[int],
+        best: list[int],
+        chosen: int | None,
+        held: str,
+        why_barred: Callable[[int], str],
+        *,
+        trying: bool,
     ) -> list[_Listed]:
         """Why the other candidates of `best` were not chosen, in order."""
         if chosen is None:
@@ -213,8 +223,7 @@ class PlacementBuilder:
         if trying:
             return [(row, "to be decided after the probe", True) for row in best if row != chosen]
         current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
-        gated = current is not None and mode == "safe" and chosen in order
-        ahead = set(order[: order.index(chosen)]) if gated else set()
+        ahead = set(order[: order.index(chosen)]) if current is not None and chosen in order else set()
         rise = _listed(shown.mid.price_s / np.maximum(shown.pool.price_s, 1e-9) - 1)
 
         def figures(row: int) -> explain.Figures:
@@ -225,7 +234,9 @@ class PlacementBuilder:
         reported: list[_Listed] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None
         for row in best:
-            if row in ahead and current is not None:
+            if row in ahead and (why := why_barred(row)):
+                reported.append((row, why, True))
+            elif row in ahead and current is not None and mode == "safe":
                 reported.append(
                     (row, explain.why_not_moved(self.demand, shown, self.ranking, row, current, held), True)
                 )

@@ -295,6 +295,15 @@ def test_a_late_job_that_has_started_continues_for_the_earliest_finish(case, set
     assert placement.reason == "the deadline cannot be met; this is the earliest finish, 2 days late"
 
 
+def test_a_late_job_that_stays_is_not_said_to_finish_first_where_another_offer_is_a_little_earlier(case, settled):
+    here = case.offer("here", 1.00)
+    case.offer("there", 1.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-L": 1.06, "SIM-M": 1.0}, deadline_s=3600)
+    placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
+    assert (placement.action, placement.offer_id) == ("stay", here)
+    assert placement.reason == "the deadline cannot be met; no other offer finishes much earlier, 4 days late"
+
+
 def test_a_job_does_not_stay_on_a_machine_with_notice(case):
     here = case.offer("here", 1.00, spot=True)
     there = case.offer("there", 2.00)
