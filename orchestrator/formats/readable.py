@@ -18,11 +18,11 @@ def iso(at_ms: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """A duration in a suitable unit: `40 s`, `12 min`, `3.2 h`, `3 days`."""
+    """A duration in a suitable unit: `40 s`, `12 min`, `3.2 h`, `3 days`, `6.9 years`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
         return f"{seconds / 60:.0f} min"
     if seconds < 2 * 86_400:
         return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.0f} days"
+    return f"{seconds / 86_400:.0f} days" if seconds < 2 * YEAR_S else f"{seconds / YEAR_S:,.1f} years"

@@ -12,7 +12,7 @@ from orchestrator.formats.readable import span
 from orchestrator.market import Market, why_over_quota
 from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
-from orchestrator.policy.gate import promised_saving
+from orchestrator.policy.gate import promise
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
 from orchestrator.policy.ranking.limits import budget_left, time_left_s
@@ -184,6 +184,7 @@ _NOTABLE_RISE = 0.05  # an expected price rise that explains why a lower price i
 
 
 _MOST_SHARE = 10
+_ALL = 0.99  # a saving that lasts for this share of the work is one to its end
 
 
 class Figures(NamedTuple):
@@ -431,11 +432,13 @@ def _near(ranking: Ranking, row: int, other: int) -> bool:
 
 
 def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
-    """By how much `row` is better than staying, including the cost and time of moving."""
-    saved = promised_saving(forecast, ranking, current, row)
+    """By how much `row` is better than staying, including the cost and time of moving. What it saves counts until a
+    loss is likely: that may be far less than the costs to the end differ."""
+    saved, share = promise(forecast, ranking, current, row)
+    lasts = "" if share >= _ALL else f" over the next {span(share * forecast.figures(current).run_s)}"
     if objective.cost_weight == 0 and saved > 0 and _near(ranking, row, current):
         if forecast.known:
-            return f"saves {about_usd(saved)} and finishes within {TIME_TOLERANCE:.0%} of the same time"
+            return f"saves {about_usd(saved)}{lasts} and finishes within {TIME_TOLERANCE:.0%} of the same time"
         objective = CHEAPEST
     if objective.cost_weight == 0 and forecast.known:
         sooner_s = ranking.seconds(current) - ranking.seconds(row)
@@ -443,6 +446,6 @@ def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, 
     if objective.time_weight == 0 and forecast.known and saved <= 0:
         return _NO_GAIN
     if objective.time_weight == 0 and forecast.known:
-        return f"saves {about_usd(saved)} compared with staying"
+        return f"saves {about_usd(saved)} compared with staying{lasts}"
     better = -math.expm1(_gap(objective, ranking, row, current))
     return f"{better:.1%} better than staying in {objective.name}" if better > 0 else _NO_GAIN

@@ -26,9 +26,12 @@ def why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, tol
 def why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
     """Why a row that is rejected for the budget does not keep it, nor the deadline if that is so, too. `told`: what is
     shown of it."""
-    over, it = _why_over_budget(demand, forecast, row, told), "it " * ((budget_left(demand) or 0) <= 0)
-    late = hopeless(demand, forecast, np.array([row]))[0]
-    return f"{over}, and {it}{_too_late(demand, forecast, row, told)}" if late else over
+    over, late = _why_over_budget(demand, forecast, row, told), _too_late(demand, forecast, row, told)
+    if not hopeless(demand, forecast, np.array([row]))[0]:
+        return over
+    if over.startswith("would cost"):
+        return f"{over} and {late.removeprefix('would ')}"
+    return f"{over}, and {'it ' * ((budget_left(demand) or 0) <= 0)}{late}"
 
 
 def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.model import CHEAPEST, FASTEST, CheckpointSpec
 from orchestrator.policy import Demand, MoveLimits, Running
 from providers.money import usd
+from providers.offer import CapacityType
 from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
 
 STEPS = 360_000  # 100 h at 1 step/s
@@ -302,6 +304,26 @@ def test_a_late_job_that_stays_is_not_said_to_finish_first_where_another_offer_i
     placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
     assert (placement.action, placement.offer_id) == ("stay", here)
     assert placement.reason == "the deadline cannot be met; no other offer finishes much earlier, 4 days late"
+
+
+def test_a_saving_that_lasts_until_a_likely_loss_says_for_how_long(case, settled):
+    """It is far less than the costs to the end differ."""
+    here, there = case.offer("here", 2.00, spot=True), case.offer("there", 1.00, spot=True)
+    for offer in (here, there):
+        for hour in range(8):
+            case.happened(offer, "launched", minutes_ago=60 * (hour + 2))
+            case.happened(offer, "lost", minutes_ago=60 * (hour + 1) + 30)
+    case.seen.sort(key=lambda each: each.at_ms)
+    placement = case.decide(Demand(case.job(), STEPS, done_steps=1), settled(here, migrations_today=4))
+    cost = {each.offer_id: each.cost_nano_usd / 1e9 for each in placement.alternatives}
+    told = rf"{there} saves \$([\d.]+) compared with staying over the next (\d+) min, but the job has moved"
+    saved, minutes = re.match(told, placement.reason).groups()
+    assert float(saved) < 0.01 * (cost[here] - cost[there])
+    assert 30 < int(minutes) < 60
+    sure, surely = case.offer("sure", 4.00), case.offer("surely", 3.00)
+    on_demand = replace(case.job(), spec=replace(case.job().spec, capacity=(CapacityType.ON_DEMAND,)))
+    placement = case.decide(Demand(on_demand, STEPS, done_steps=1), settled(sure, migrations_today=4))
+    assert re.match(rf"{surely} saves \$[\d.]+ compared with staying, but the job has moved", placement.reason)
 
 
 def test_a_job_does_not_stay_on_a_machine_with_notice(case):

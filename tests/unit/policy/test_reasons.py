@@ -135,7 +135,7 @@ def test_a_deadline_and_a_budget_that_cannot_be_kept_are_both_named(case):
     placement = case.decide(Demand(job, STEPS))
     assert placement.action == "wait"
     assert placement.reason.endswith(
-        "would cost $10.42 over the budget, and would finish 9.1 h after the deadline; "
+        "would cost $10.42 over the budget and finish 9.1 h after the deadline; "
         "a budget of $52.43 would be enough to finish late"
     )
     spent = case.decide(Demand(job, STEPS, done_steps=1, spent_nano_usd=usd(40)))
@@ -155,7 +155,7 @@ def test_a_rejected_offer_is_said_to_be_as_late_and_as_dear_as_is_shown_of_it(ca
     placement = case.decide(Demand(job, STEPS))
     shown = next(each for each in placement.alternatives if each.offer_id == spot)
     over, late_h = shown.cost_nano_usd - usd(5), shown.duration_s / 3600 - 5
-    said = f"would cost ${over / 1e9:.2f} over the budget, and would finish {late_h:.1f} h after the deadline"
+    said = f"would cost ${over / 1e9:.2f} over the budget and finish {late_h:.1f} h after the deadline"
     assert (shown.reason, late_h > 11) == (said, True)
     assert said in placement.reason
 
@@ -185,7 +185,7 @@ def test_an_offer_that_can_keep_neither_limit_names_both(offers, deadline_h, bud
     job = case.job(budget_nano_usd=usd(budget), deadline_at_ms=case.now + round(deadline_h * 3_600_000))
     for each in case.decide(Demand(job, STEPS)).alternatives:
         if not each.feasible and each.cost_low_nano_usd > usd(budget):
-            assert re.search(r"would cost .* over the budget, and would finish .* after the deadline", each.reason)
+            assert re.search(r"would cost .* over the budget and finish .* after the deadline", each.reason)
 
 
 def test_only_a_larger_budget_helps_if_no_offer_open_or_shut_for_a_while_is_within_it(case):
