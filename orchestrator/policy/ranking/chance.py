@@ -109,8 +109,9 @@ def _shares_within(limit: float, at_0: Floats | float, at_1: Floats) -> tuple[Fl
 
 def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, paid: Floats) -> Floats:
     """The probability of keeping the limits on demand after the job was measured on each spot row; 0 where it was
-    already, or could be for no more on demand. Until then the machine may be lost once. `paid` is the probability that
-    the budget pays for each row."""
+    already, or could be for no more on demand, or finishing there is not expected to cost less than on an on-demand
+    offer that is nearly as likely. Until then the machine may be lost once. `paid` is the probability that the budget
+    pays for each row."""
     pool, low, mid, high = forecast.pool, forecast.low, forecast.mid, forecast.at_95
     on_demand = ~pool.spot[rows]
     bought, paid = rows[on_demand], paid[on_demand]
@@ -120,7 +121,10 @@ def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, 
         if (mid.price_s[bought[kind[bought] == kind[row]]] <= mid.price_s[row]).any():
             continue
         rest_s = left_s - float(forecast.begin_s[cell] + forecast.setback_s[cell]) - LONGEST_PROBE_S
-        found[index] = (paid * _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought])).max()
+        likely = paid * _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought])
+        best = likely.max()
+        if (mid.cost[bought[likely >= best - SURER]] > mid.cost[row]).all():
+            found[index] = best
     return found
 
 
