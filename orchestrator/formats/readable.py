@@ -1,4 +1,4 @@
-"""Times for people."""
+"""Times and durations for people."""
 
 from __future__ import annotations
 
@@ -15,3 +15,14 @@ def iso(at_ms: int) -> str:
     at_ms = min(at_ms, LAST_MS)
     instant = datetime.fromtimestamp(at_ms // 1000, UTC)
     return f"{instant:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def span(seconds: float) -> str:
+    """A duration in a suitable unit: `40 s`, `12 min`, `3.2 h`, `3 days`, `6.9 years`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 2 * 86_400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.0f} days" if seconds < 2 * YEAR_S else f"{seconds / YEAR_S:,.1f} years"

@@ -10,9 +10,9 @@ shared: jobs with equal requirements are filtered once, and jobs that are equal 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import chain
+from itertools import chain, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 
@@ -33,6 +33,7 @@ from orchestrator.policy.ranking.order import rank, reasons_to_go
 from orchestrator.policy.ranking.patience import waiting
 from orchestrator.policy.sharing import shared
 from orchestrator.policy.telling import explain
+from orchestrator.policy.telling.no_room import REMEDY
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
 from orchestrator.policy.underway import EARLIER, weighed_again
@@ -231,8 +232,10 @@ def _decided(
 def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, limits: MoveLimits) -> Placement:
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     objective = demand.job.spec.objective
-    able = ranking.order[may_have_beside(demand, market, current, ranking.order)]
-    best = int((able if able.size else ranking.order)[0])
+    room = may_have_beside(demand, market, current, ranking.order)
+    able, barred = ranking.order[room], frozenset(ranking.order[~room].tolist())
+    best, first = int((able if able.size else ranking.order)[0]), int(ranking.order[0])
+    ruled_out = ranking.rejection_reasons[current] != NONE
     held = ""
     probe_until_ms = _probe_until_ms(builder, running, current)
     on_probe = probe_until_ms is not None and market.at < probe_until_ms
@@ -241,33 +244,39 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         tried = trial(demand, market, forecast.perf, forecast, ranking)
         if tried is not None and tried.row is not None:
             return builder.placement("move", tried.row, f"a probe: {tried.probe.reason}", probe=tried.probe)
-    target: int | None = best
-    if best == current:
-        target = None
-    elif ranking.rejection_reasons[current] != NONE:
-        pass  # staying misses a limit that the best offer keeps, so the gate does not apply
-    elif ranking.mode == "safe":
+    if first != current and ranking.mode == "safe" and not ruled_out:
         held = gate.held_back(running, market.at, limits, probe_until_ms=probe_until_ms)
-        order = able.tolist()
-        better = () if held else order[: order.index(current)]
-        paying = (
-            go
-            for go in better
-            if any(gate.worth_moving(by, forecast, current, go, limits) for by in reasons_to_go(objective, ranking, go))
-        )
-        target = next(paying, None)
-    elif ranking.mode == "likely":
-        target = best if ranking.odds(best) > ranking.odds(current) + SURER else None
-    elif ranking.seconds(best) > EARLIER * ranking.seconds(current):
-        target = None
 
+    def pays(go: int) -> bool:
+        """Whether the job would move to a row that ranks before its own."""
+        if ruled_out:
+            return True  # it misses a limit that the better offer keeps: no gate
+        if ranking.mode == "safe":
+            any_of = () if held else reasons_to_go(objective, ranking, go)
+            return any(gate.worth_moving(by, forecast, current, go, limits) for by in any_of)
+        if ranking.mode == "likely":
+            return ranking.odds(go) > ranking.odds(current) + SURER
+        return ranking.seconds(go) <= EARLIER * ranking.seconds(current)
+
+    def why_barred(go: int) -> str:
+        """Why the limits keep the job from a better row to which it would move; empty if they do not."""
+        return explain.why_barred(demand, market, forecast, ranking, go, current) if go in barred and pays(go) else ""
+
+    options: Iterable[int] = () if best == current else (best,)
+    if ranking.mode == "safe":
+        options = takewhile(lambda row: row != current, (able if able.size else ranking.order).tolist())
+    target = next((go for go in options if pays(go)), None)
     if target is not None:
         reason = explain.why_chosen(demand, market, forecast, ranking, target, current)
-        return builder.placement("move", target, reason)
-    if best == current or ranking.mode != "safe":
+        return builder.placement("move", target, reason, why_barred=why_barred)
+    ahead = takewhile(lambda row: row != current, ranking.order.tolist()) if barred and not held else ()
+    missed = next(((go, why) for go in ahead if (why := why_barred(go))), None)
+    if missed is not None:
+        reason = f"{market.ids[missed[0]]} {missed[1]}; {REMEDY}"
+    elif first == current or ranking.mode != "safe":
         reason = explain.why_chosen(demand, market, forecast, ranking, current, None)
     else:
-        reason = f"{market.ids[best]} {explain.why_not_moved(demand, forecast, ranking, best, current, held)}"
+        reason = f"{market.ids[first]} {explain.why_not_moved(demand, forecast, ranking, first, current, held)}"
     again_at_ms = probe_until_ms if on_probe else None
     if held and not on_probe and market.at < (settled_ms := gate.settled_ms(running, limits)):
         again_at_ms = settled_ms  # until then, no voluntary move is allowed
@@ -285,6 +294,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         current,
         reason,
         held=held,
+        why_barred=why_barred,
         threshold=threshold,
         probe=None if tried is None else tried.probe,
         again_at_ms=again_at_ms,

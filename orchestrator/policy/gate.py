@@ -161,7 +161,13 @@ def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits:
 
 
 def promised_saving(forecast: Forecast, ranking: Ranking, stay: int, go: int) -> int:
-    """nano-USD that moving from row `stay` to row `go` is expected to save, for as long as the saving lasts.
+    """nano-USD that moving from row `stay` to row `go` is expected to save, for as long as the saving lasts."""
+    return promise(forecast, ranking, stay, go)[0]
+
+
+def promise(forecast: Forecast, ranking: Ranking, stay: int, go: int) -> tuple[int, float]:
+    """(nano-USD that moving from row `stay` to row `go` is expected to save, for as long as the saving lasts; the share
+    of the work for which it lasts).
 
     From spot, it lasts until the first loss of either machine. A machine that is not lost would be kept to the end, so
     from there the saving lasts until a loss takes the job back to such a machine, because there is no time to wait for
@@ -174,7 +180,7 @@ def promised_saving(forecast: Forecast, ranking: Ranking, stay: int, go: int) ->
         returns = (1 - ranking.outlook.time_to_wait(go)) * move.there.losses
         lasts, way_back = before_a_loss(returns), -math.expm1(-returns) * _egress(forecast, go, stay)
     costs = move.costs(lasts)
-    return round(lasts * (costs.here - costs.there) - costs.moving - way_back)
+    return round(lasts * (costs.here - costs.there) - costs.moving - way_back), lasts
 
 
 def _egress(forecast: Forecast, source: int, target: int) -> float:

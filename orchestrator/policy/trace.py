@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from orchestrator.formats.readable import span
 from orchestrator.market import Market, of_machines
 from orchestrator.model import Trace, TracedOption
 from orchestrator.perf import PerfBook
@@ -23,7 +24,6 @@ from orchestrator.policy.ranking.objectives import log_value, patient
 from orchestrator.policy.ranking.order import Ranking, rank, reasons_to_go
 from orchestrator.policy.ranking.outages import outage_h, wait_seconds
 from orchestrator.policy.ranking.patience import Weighed, weighed
-from orchestrator.policy.telling.explain import span
 from providers.money import about_usd
 
 MOST_OPTIONS = 8

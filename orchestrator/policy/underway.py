@@ -19,12 +19,14 @@ from orchestrator.policy import gate
 from orchestrator.policy.demand import TIME_TOLERANCE, MoveLimits, Underway
 from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
+from orchestrator.policy.ranking.limits import budget_left
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import reasons_to_go
 from orchestrator.policy.telling import explain
 from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import trial
 from orchestrator.policy.unmeasured import cost_until_measured
+from providers.money import format_usd
 
 NEAR = 2 * TIME_TOLERANCE  # within this share of the earliest finish, a target stays near; wider than for a new move
 EARLIER = 0.9  # a late job changes to another offer only if that takes less than this share of the time
@@ -33,7 +35,8 @@ EARLIER = 0.9  # a late job changes to another offer only if that takes less tha
 def weighed_again(builder: PlacementBuilder, move: Underway, here: int | None, limits: MoveLimits) -> Placement:
     """ "move" to continue, or "stay" with the reason to abort the move.
 
-    `here` is the row where the job runs. If its offer has no price any more, the move continues. For a job that cannot
+    `here` is the row where the job runs. If its offer has no price any more, the move continues unless its target is
+    ruled out. For a job that cannot
     stay anywhere, "stay" means that another offer must be found.
     """
     target, current = builder.filtered.target, builder.filtered.current
@@ -45,8 +48,10 @@ def weighed_again(builder: PlacementBuilder, move: Underway, here: int | None, l
         return builder.placement("move", target, f"{move.to} is still the right choice")
     if builder.market.priced[current]:
         why = _why_abort(builder, move, current, target, limits)
-        if why:
-            return builder.placement("stay", current, why)
+    else:
+        why = _why_ruled_out(builder, move, target)
+    if why:
+        return builder.placement("stay", current, why)
     return builder.placement("move", target, f"the move to {move.to} still pays")
 
 
@@ -54,8 +59,8 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
     """Why a job that cannot stay should not go to the target, but to another offer; empty if it should go to the
     target."""
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
-    if ranking.rejection_reasons[target] != NONE:
-        return f"{move.to}: {explain.why_rejected(demand, market, forecast, ranking, target)}"
+    if why := _why_ruled_out(builder, move, target):
+        return why
     best = int(ranking.order[0])
     if best == target or move.reason == "probe":
         return ""
@@ -68,6 +73,10 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
             return f"{market.ids[best]} now costs {1 - instead / there:.0%} less until the job's speed is measured"
     if ranking.mode == "likely":
         better = ranking.odds(best) > ranking.odds(target) + SURER
+        left = budget_left(demand)
+        if not better and left is not None and ranking.cost(best) <= left < ranking.cost(target):
+            over = f"{move.to} would cost {format_usd(round(ranking.cost(target)) - left)} over the budget"
+            return f"{market.ids[best]} is now as likely to meet its limits, and {over}"
     elif ranking.mode == "late":
         better = ranking.seconds(best) < EARLIER * ranking.seconds(target)
     else:
@@ -77,6 +86,14 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
             for by in reasons_to_go(demand.job.spec.objective, ranking, best)
         )
     return f"{market.ids[best]} {explain.why_instead(demand, forecast, ranking, best, target)}" if better else ""
+
+
+def _why_ruled_out(builder: PlacementBuilder, move: Underway, target: int) -> str:
+    """Why the job may not use the target at all, or misses a limit there that another offer keeps; else empty."""
+    demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
+    if ranking.rejection_reasons[target] == NONE:
+        return ""
+    return f"{move.to}: {explain.why_rejected(demand, market, forecast, ranking, target)}"
 
 
 def _value(builder: PlacementBuilder, objective: Objective, row: int) -> float:

@@ -129,7 +129,7 @@ class JobView:
             return ""
         if self.forecast is None:
             return self.no_forecast
-        from orchestrator.policy.telling.explain import span
+        from orchestrator.formats.readable import span
 
         return f"{about_usd(self.forecast.cost_nano_usd)}, {span(self.forecast.duration_s)}"
 

@@ -94,6 +94,46 @@ def test_a_job_that_is_said_to_be_in_time_is_expected_before_its_deadline() -> N
     assert sure > 10
 
 
+def test_a_late_job_is_expected_within_its_budget_where_an_offer_surely_is() -> None:
+    """Nor is it said to finish first where another offer does."""
+    late = 0
+    for seed, _, budget, placement in placed():
+        if "the deadline cannot be met" not in placement.reason or placement.cost_nano_usd is None:
+            continue
+        late += 1
+        chosen, *others = (each for each in placement.alternatives if each.duration_s is not None)
+        if any(each.feasible and (each.cost_high_nano_usd or 0) < budget for each in others):
+            assert placement.cost_nano_usd <= budget, (seed, placement.reason)
+        refused = [each for each in others if not each.feasible and "budget" in each.reason]
+        sooner = any((each.duration_s or 0.0) < 0.97 * (chosen.duration_s or 0.0) for each in refused)
+        limited = re.search(r"earliest finish (within|that may keep) the budget", placement.reason)
+        assert limited or not sooner, (seed, placement.reason)
+    assert late > 10
+
+
+def test_a_rejected_offer_is_said_to_be_as_late_and_as_dear_as_is_shown_of_it() -> None:
+    found, unit_s = {"late": 0, "dear": 0}, {"s": 1, "min": 60, "h": 3600, "days": 86_400, "years": 365.25 * 86_400}
+    said_late = re.compile(r"(?<!could )finish ([\d.,]+) (s|min|h|days|years) after the deadline(?! without)")
+    for seed in range(CASES):
+        scene, draw = Scene(seed), random.Random(seed)
+        costs = [each.cost_nano_usd for each in scene.decide(scene.demand).alternatives if each.cost_nano_usd]
+        budget, due_ms = round(min(costs or [1]) * draw.uniform(0.3, 1.1)), scene.demand.job.deadline_at_ms
+        for each in scene.with_budget(budget).alternatives:
+            late = said_late.search(each.reason)
+            if late and due_ms is not None:
+                found["late"] += 1
+                said_s, unit = float(late[1].replace(",", "")) * unit_s[late[2]], unit_s[late[2]]
+                assert each.duration_s is not None
+                assert said_s == pytest.approx(each.duration_s - (due_ms - scene.now) / 1000, abs=0.51 * unit), seed
+            dear = re.search(r"would cost \$([\d.,]+) over the budget", each.reason)
+            if dear:
+                found["dear"] += 1
+                assert each.cost_nano_usd is not None
+                over = float(dear[1].replace(",", "")) * 1e9
+                assert over == pytest.approx(each.cost_nano_usd - budget, rel=1e-3, abs=5.1e6), seed
+    assert min(found.values()) > 50, found
+
+
 @pytest.mark.parametrize("factor", [1.15, 2.0])
 def test_more_money_never_makes_the_limits_less_certain(factor: float) -> None:
     for seed, scene, budget, placement in placed():

@@ -35,6 +35,25 @@ def test_a_cheaper_offer_moves_the_job_once_and_repeats_no_step(home: SimulatedI
     check_truth(home)
 
 
+def test_a_job_whose_limit_has_no_room_for_two_machines_takes_a_cheaper_one_if_it_is_paused_and_resumed(
+    install: Install,
+) -> None:
+    home = install(overrides={"limits.max_instances": 1})
+    job = home.submit(steps=300)
+    home.until_step(job, 12)
+    make_cheaper(home)
+    home.run_for(60)
+    assert len(home.runs(job)) == 1
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    home.ask("resume", job)
+    home.settle()
+    first, second = home.runs(job)
+    assert (first.offer_id, second.offer_id, second.end) == (CHEAP.id, DEAR.id, "finished")
+    assert second.repeated_steps == 0
+    check_truth(home)
+
+
 def test_prices_that_swing_do_not_make_a_job_swing_with_them(install: Install) -> None:
     home = install(overrides={"policy.min_dwell_s": 3600.0})
     job = home.submit(steps=90)

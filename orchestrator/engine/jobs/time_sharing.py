@@ -14,10 +14,10 @@ from orchestrator.engine.context import Context, Round
 from orchestrator.engine.jobs.pasts import known_of, machines_at_hand, pasts
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.engine.migration.startable import able_to_share
+from orchestrator.formats.readable import span
 from orchestrator.market import Market
 from orchestrator.model import Job
 from orchestrator.policy.groups.time_slices import WINDOW, Fairness
-from orchestrator.policy.telling.explain import span
 from orchestrator.policy.time_sharing import Given, Rules, take_turns
 from orchestrator.store import Tx
 from providers.money import NANO_USD

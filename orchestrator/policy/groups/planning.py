@@ -19,6 +19,7 @@ from types import MappingProxyType
 import numpy as np
 
 from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.formats.readable import span
 from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
@@ -34,7 +35,7 @@ from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, RejectionReason
-from orchestrator.policy.telling.explain import span, why_over_limits
+from orchestrator.policy.telling.explain import why_over_limits
 
 STAY, BY_ORDER = 1e-5, 1e-9
 """To break ties: how much faster, relatively, a job seems to be where it runs, and how much more each later way seems

@@ -120,8 +120,9 @@ def _shares_within(limit: float, at_0: Floats | float, at_1: Floats) -> tuple[Fl
 def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, paid: Floats) -> Floats:
     """The probability of keeping the limits on demand after measuring the job on each spot row.
 
-    0 for rows where it is already measured, or where on-demand of the same kind costs no more. While the job is
-    measured, the machine may be lost once. `paid` is the probability that the budget pays for each row.
+    0 for rows where it is already measured, where on-demand of the same kind costs no more, or where finishing is not
+    expected to cost less than on an on-demand offer that is nearly as likely. While the job is measured, the machine
+    may be lost once. `paid` is the probability that the budget pays for each row.
     """
     pool, low, mid, high = forecast.pool, forecast.low, forecast.mid, forecast.at_95
     on_demand = ~pool.spot[rows]
@@ -132,7 +133,10 @@ def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, 
         if (mid.price_s[bought[kind[bought] == kind[row]]] <= mid.price_s[row]).any():
             continue
         rest_s = left_s - float(forecast.begin_s[cell] + forecast.setback_s[cell]) - LONGEST_PROBE_S
-        found[index] = (paid * _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought])).max()
+        likely = paid * _below(rest_s, low.seconds[bought], mid.seconds[bought], high.seconds[bought])
+        best = likely.max()
+        if (mid.cost[bought[likely >= best - SURER]] > mid.cost[row]).all():
+            found[index] = best
     return found
 
 

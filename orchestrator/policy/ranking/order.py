@@ -45,7 +45,7 @@ BEST = 8  # at least this many of the best are put in order
 Mode = Literal[
     "safe",  # all limits are kept safely; ranked by the objective
     "likely",  # no offer is safe; ranked by the chance to keep the limits
-    "late",  # the deadline cannot be met: earliest finish within the budget
+    "late",  # the deadline cannot be met: earliest finish within the budget, safely if possible
     "infeasible",  # no offer can keep the budget, or none may be used
 ]
 
@@ -119,7 +119,10 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
     tiers = np.where(usable, np.minimum(timely, paid), np.int8(IMPOSSIBLE))
     best = int(tiers.max(initial=IMPOSSIBLE))
     mode: Mode = "safe" if best == SAFE else "likely" if best == POSSIBLE else "late"
-    among = usable & (tiers == best if best > IMPOSSIBLE else paid > IMPOSSIBLE)
+    if best > IMPOSSIBLE:
+        among = usable & (tiers == best)
+    else:
+        among = usable & (paid == max(int(paid[usable].max(initial=IMPOSSIBLE)), POSSIBLE))
     candidates = np.flatnonzero(among)
     if not candidates.size:
         mode = "infeasible"

@@ -10,6 +10,7 @@ offers keep these bounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,15 @@ FIRST = 8  # offers that are looked at first, for each one that is wanted: those
 Keys = tuple[Floats, ...]
 KeysOf = Callable[[Rows], Keys]
 """The sort keys (smaller is better, the main one first) of some positions of a pool."""
+
+
+class Told(NamedTuple):
+    """What is shown of an offer: expected nano-USD and market seconds to finish, and their 95th percentiles."""
+
+    cost: float
+    seconds: float
+    most_cost: float
+    most_seconds: float
 
 
 class Outlook:
@@ -66,6 +76,12 @@ class Outlook:
         if not self._known[at]:
             self.look_at(np.array([at]))
         return float(self.cost[at]), float(self.seconds[at])
+
+    def told(self, row: int) -> Told:
+        """All that is shown of a row of the pool."""
+        few = self._forecast.over([row, *self.others])
+        found, at = self.spreads(few).going(np.zeros(len(few.pool.rows), np.bool_)), few.pool.at(row)
+        return Told(*(float(each[at]) for each in (found.mid_cost, found.mid_s, found.high_cost, found.high_s)))
 
     def time_to_wait(self, row: int) -> float:
         """The share of the losses at a row after which there is time to wait for capacity."""

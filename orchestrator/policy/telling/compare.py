@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from orchestrator.formats.readable import span
 from orchestrator.market import Market, of_machines
 from orchestrator.model import CHEAPEST, FASTEST, Estimate, JobSpec, Objective, Pick
 from orchestrator.perf import PerfBook
@@ -18,7 +19,7 @@ from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
 from orchestrator.policy.ranking.order import Ranking, rank, standing
-from orchestrator.policy.telling.explain import span, topic, why_unfit
+from orchestrator.policy.telling.explain import topic, why_unfit
 from providers.money import format_usd
 
 BALANCED = Objective(0.5, 0.5)

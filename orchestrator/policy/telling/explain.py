@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
+from orchestrator.formats.readable import span
 from orchestrator.market import Market, why_over_quota
 from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
-from orchestrator.policy.gate import promised_saving
+from orchestrator.policy.gate import promise
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
-from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
+from orchestrator.policy.ranking.limits import budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
+from orchestrator.policy.ranking.outlook import Told
 from orchestrator.policy.ranking.patience import Wait
-from orchestrator.policy.telling.nearest import budget_remedy, hopeless, nearest_miss
+from orchestrator.policy.telling.misses import why_chosen_late, why_late, why_over_budget
+from orchestrator.policy.telling.nearest import budget_remedy, nearest_miss
+from orchestrator.policy.telling.no_room import why_no_room
 from providers.hardware import GPUS
 from providers.money import about_usd, format_usd, whole_usd
 
@@ -78,32 +83,26 @@ def _odds(chance: float) -> str:
     return f"{min(chance, 0.99):.0%}"
 
 
-def span(seconds: float) -> str:
-    """A duration in a suitable unit: `40 s`, `12 min`, `3.2 h`, `3 days`."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 2 * 86_400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.0f} days"
-
-
 def topic(rejection_reason: RejectionReason) -> str:
     """What a constraint is about, in a few words."""
     return _TOPIC[rejection_reason]
 
 
-def why_rejected(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    """The binding reason why a row is rejected. Both reasons, if it can keep neither the deadline nor the budget."""
+def why_rejected(
+    demand: Demand,
+    market: Market,
+    forecast: Forecast,
+    ranking: Ranking,
+    row: int,
+    told: Callable[[int], Told] | None = None,
+) -> str:
+    """The binding reason why a row is rejected. Both reasons, if it can keep neither the deadline nor the
+    budget. `told` returns what is shown of a row, if that is known already."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
-            late = _why_late(demand, forecast, ranking, row)
-            return f"{late}, and {_over_budget(demand, forecast, row)}" if _too_dear(demand, forecast, row) else late
+            return why_late(demand, forecast, ranking, row, (told or ranking.outlook.told)(row))
         case RejectionReason.BUDGET:
-            over, it = _why_over_budget(demand, forecast, ranking, row), "it " * ((budget_left(demand) or 0) <= 0)
-            late = hopeless(demand, forecast, np.array([row]))[0]
-            return f"{over}, and {it}{_too_late(demand, forecast, row)}" if late else over
+            return why_over_budget(demand, forecast, row, (told or ranking.outlook.told)(row))
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:
@@ -180,51 +179,12 @@ def why_over_limits(demand: Demand, market: Market, row: int) -> str:
     return f"{much} is more than {rent.rate_by} ({whole_usd(round(rent.nano_usd_per_hour))})"
 
 
-def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    left_s = time_left_s(demand, forecast) or 0.0
-    at = forecast.pool.at(row)
-    if ranking.tier(row) == IMPOSSIBLE:
-        return _too_late(demand, forecast, row)
-    late_s = float(forecast.high.seconds[at]) - left_s
-    if late_s > 0:
-        return f"could finish {span(late_s)} after the deadline"
-    return "leaves no time to switch to on-demand if the machine is lost"
-
-
-def _why_over_budget(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
-    left = budget_left(demand) or 0
-    if left <= 0:
-        return "the budget is spent"
-    at = forecast.pool.at(row)
-    if not forecast.known:
-        fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
-        return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
-    if ranking.tier(row) == IMPOSSIBLE:
-        return _over_budget(demand, forecast, row)
-    return f"could cost {format_usd(round(float(forecast.high.cost[at])) - left)} over the budget"
-
-
-def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
-    """Whether what is left of the budget cannot pay for a row."""
-    left = budget_left(demand)
-    return left is not None and forecast.known and float(forecast.low.cost[forecast.pool.at(row)]) > left
-
-
-def _too_late(demand: Demand, forecast: Forecast, row: int) -> str:
-    left_s = time_left_s(demand, forecast) or 0.0
-    return f"would finish {span(float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s)} after the deadline"
-
-
-def _over_budget(demand: Demand, forecast: Forecast, row: int) -> str:
-    left = budget_left(demand) or 0
-    return f"would cost {format_usd(round(float(forecast.mid.cost[forecast.pool.at(row)])) - left)} over the budget"
-
-
 _NO_GAIN = "saves nothing compared with staying"
 _NOTABLE_RISE = 0.05  # an expected price rise that explains why a lower price is not chosen
 
 
 _MOST_SHARE = 10
+_ALL = 0.99  # a saving that lasts for this share of the work is one to its end
 
 
 class Figures(NamedTuple):
@@ -283,6 +243,19 @@ def why_not_moved(demand: Demand, forecast: Forecast, ranking: Ranking, row: int
     return f"{gain}, but the job {held}" if held else f"{gain}, which does not pay for the move"
 
 
+def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
+    """Why the job does not move to `row`, which would be better, by the limits on what it may rent at once."""
+    if ranking.rejection_reasons[current] != NONE:
+        gain = "better"
+    elif ranking.mode == "likely":
+        gain = f"{_odds(ranking.odds(row))} likely to meet your limits, {_odds(ranking.odds(current))} where the job is"
+    elif ranking.mode == "late":
+        gain = f"would finish {span(ranking.seconds(current) - ranking.seconds(row))} sooner"
+    else:
+        gain = _gain(demand.job.spec.objective, forecast, ranking, row, current)
+    return f"{gain}, but {why_no_room(demand, market, row, current)}"
+
+
 def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
     """Why the rest of a move to `row` that has begun does not pay."""
     if ranking.mode == "likely":
@@ -324,11 +297,7 @@ def why_chosen(
     seconds = ranking.seconds(row)
     left_s = time_left_s(demand, forecast)
     if ranking.mode == "late":
-        late_s = seconds - (left_s or 0.0)
-        near = seconds > ranking.earliest_s
-        cheap = f"within {TIME_TOLERANCE:.0%} of the earliest finish, it costs least"
-        first = cheap if near else "this is the earliest finish"
-        return f"the deadline cannot be met; {first}, {span(late_s)} late"
+        return why_chosen_late(demand, forecast, ranking, row)
     objective = demand.job.spec.objective
     per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
     if objective.cost_weight == 0 and seconds > ranking.earliest_s:
@@ -465,11 +434,13 @@ def _near(ranking: Ranking, row: int, other: int) -> bool:
 
 
 def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
-    """By how much `row` is better than staying, including the cost and time of moving."""
-    saved = promised_saving(forecast, ranking, current, row)
+    """By how much `row` is better than staying, including the cost and time of moving. What it saves counts until a
+    loss is likely: that may be far less than the costs to the end differ."""
+    saved, share = promise(forecast, ranking, current, row)
+    lasts = "" if share >= _ALL else f" over the next {span(share * forecast.figures(current).run_s)}"
     if objective.cost_weight == 0 and saved > 0 and _near(ranking, row, current):
         if forecast.known:
-            return f"saves {about_usd(saved)} and finishes within {TIME_TOLERANCE:.0%} of the same time"
+            return f"saves {about_usd(saved)}{lasts} and finishes within {TIME_TOLERANCE:.0%} of the same time"
         objective = CHEAPEST
     if objective.cost_weight == 0 and forecast.known:
         sooner_s = ranking.seconds(current) - ranking.seconds(row)
@@ -477,6 +448,6 @@ def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, 
     if objective.time_weight == 0 and forecast.known and saved <= 0:
         return _NO_GAIN
     if objective.time_weight == 0 and forecast.known:
-        return f"saves {about_usd(saved)} compared with staying"
+        return f"saves {about_usd(saved)} compared with staying{lasts}"
     better = -math.expm1(_gap(objective, ranking, row, current))
     return f"{better:.1%} better than staying in {objective.name}" if better > 0 else _NO_GAIN

@@ -7,7 +7,7 @@ way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -30,7 +30,7 @@ from orchestrator.policy.ranking.eligible import (
 )
 from orchestrator.policy.ranking.limits import latest_start_s, time_left_s
 from orchestrator.policy.ranking.order import Ranking
-from orchestrator.policy.ranking.outlook import Outlook
+from orchestrator.policy.ranking.outlook import Outlook, Told
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.pool import Floats, Rows
 from orchestrator.policy.telling import explain
@@ -62,6 +62,7 @@ class PlacementBuilder:
         reason: str,
         *,
         held: str = "",
+        why_barred: Callable[[int], str] = lambda _: "",
         threshold: int | None = None,
         kept_up_to: int | None = None,
         probe: Probe | None = None,
@@ -69,10 +70,11 @@ class PlacementBuilder:
     ) -> Placement:
         """The placement on row `chosen`. The saving of a move is relative to staying, any other saving to the baseline.
 
-        `held` says why no voluntary move may be made now. `threshold` is the price below which the job would move, and
-        `kept_up_to` the price of the chosen offer up to which it stays the choice (both nano-USD per hour). If the
-        chosen offer is that of `probe`, the saving is the probe's. `again_at_ms` is when to decide again, such as at
-        the end of a probe; if a back-off ends sooner, that time counts instead.
+        `held` says why no voluntary move may be made now, and `why_barred` which limit keeps the job from a better row,
+        if one does. `threshold` is the price below which the job would move, and `kept_up_to` the price of the chosen
+        offer up to which it stays the choice (both nano-USD per hour). If the chosen offer is that of `probe`, the
+        saving is the probe's. `again_at_ms` is when to decide again, such as at the end of a probe; if a back-off ends
+        sooner, that time counts instead.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
         whole = len(market) <= SMALL and self.complete
@@ -95,9 +97,11 @@ class PlacementBuilder:
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
         )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
-        reported += self._not_chosen(shown, order, best, chosen, held, trying=trying)
-        reported += [(row, explain.why_rejected(self.demand, market, shown, ranking, row), False) for row in misses]
+        reported += self._not_chosen(shown, order, best, chosen, held, why_barred, trying=trying)
         sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, course)
+        reported += [
+            (row, explain.why_rejected(self.demand, market, shown, ranking, row, sheet.told), False) for row in misses
+        ]
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         also = tuple(market.ids[row] for row in near if close(sheet.view(row, "", True), alternatives[0]))
         baseline = None if instead is None else sheet.afresh(instead)
@@ -205,7 +209,15 @@ class PlacementBuilder:
         return [known[row] for row in rows]
 
     def _not_chosen(
-        self, shown: Forecast, order: list[int], best: list[int], chosen: int | None, held: str, *, trying: bool
+        self,
+        shown: Forecast,
+        order: list[int],
+        best: list[int],
+        chosen: int | None,
+        held: str,
+        why_barred: Callable[[int], str],
+        *,
+        trying: bool,
     ) -> list[_Listed]:
         """The other candidates of `best`, in order, with why they were not chosen."""
         if chosen is None:
@@ -213,8 +225,7 @@ class PlacementBuilder:
         if trying:
             return [(row, "to be decided after the probe", True) for row in best if row != chosen]
         current, mode, objective = self.filtered.current, self.ranking.mode, self.demand.job.spec.objective
-        gated = current is not None and mode == "safe" and chosen in order
-        ahead = set(order[: order.index(chosen)]) if gated else set()
+        ahead = set(order[: order.index(chosen)]) if current is not None and chosen in order else set()
         rise = _listed(shown.mid.price_s / np.maximum(shown.pool.price_s, 1e-9) - 1)
 
         def figures(row: int) -> explain.Figures:
@@ -225,7 +236,9 @@ class PlacementBuilder:
         reported: list[_Listed] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None
         for row in best:
-            if row in ahead and current is not None:
+            if row in ahead and (why := why_barred(row)):
+                reported.append((row, why, True))
+            elif row in ahead and current is not None and mode == "safe":
                 reported.append(
                     (row, explain.why_not_moved(self.demand, shown, self.ranking, row, current, held), True)
                 )
@@ -302,6 +315,11 @@ class _Sheet:
         at = self._forecast.pool.at(row)
         seconds, costs = ([each[at] for each in columns] for columns in (self.seconds, self.costs))
         return self._made(row, at, seconds, costs, reason, feasible)
+
+    def told(self, row: int) -> Told:
+        """What is shown of a row."""
+        at = self._forecast.pool.at(row)
+        return Told(self.costs[1][at], self.seconds[1][at], self.costs[2][at], self.seconds[2][at])
 
     def afresh(self, row: int) -> Alternative:
         """The alternative of a row for a job that runs nowhere."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.text import instant, span
+from orchestrator.formats import readable
 from orchestrator.formats.readable import LAST_MS, iso
 from orchestrator.reports.html.words import ago, duration
 
@@ -17,6 +18,13 @@ def test_ages_of_years_are_in_years_on_pages_and_on_a_terminal() -> None:
     assert ago(2524.7 * day_s) == "6.9 years ago"
     assert duration(729 * day_s) == span(729 * day_s) == "729.0 d"
     assert duration(800 * day_s) == span(800 * day_s) == "2.2 years"
+
+
+def test_durations_in_sentences_are_in_a_suitable_unit() -> None:
+    told = {59: "59 s", 720: "12 min", 11_520: "3.2 h", 3 * 86_400: "3 days", 47_704 * 86_400: "130.6 years"}
+    assert {seconds: readable.span(seconds) for seconds in told} == told
+    assert readable.span(729 * 86_400.0) == "729 days"
+    assert readable.span(1e6 * readable.YEAR_S) == "1,000,000.0 years"
 
 
 def test_a_time_after_the_last_year_of_the_calendar_is_called_that() -> None:

@@ -126,7 +126,7 @@ def test_a_slow_spot_machine_that_would_be_too_late_is_not_taken_however_cheap(c
     job = case.job(rates={"SIM-M": 1.0, "SIM-S": 0.5}, deadline_s=18 * 3600)
     placement = case.decide(Demand(job, STEPS))
     assert placement.offer_id == kept
-    assert placement.alternatives[1].reason == "would finish 3.7 h after the deadline"
+    assert placement.alternatives[1].reason == "would finish 3.7 h after the deadline without on-demand"
 
 
 def test_what_runs_is_not_left_for_the_same_kind_elsewhere_because_little_is_known_of_its_speed_yet(case, settled):

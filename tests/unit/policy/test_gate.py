@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from orchestrator.model import CHEAPEST, FASTEST, CheckpointSpec
 from orchestrator.policy import Demand, MoveLimits, Running
 from providers.money import usd
+from providers.offer import CapacityType
 from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
 
 STEPS = 360_000  # 100 h at 1 step/s
@@ -258,7 +260,7 @@ def test_a_job_whose_deadline_is_in_danger_moves_at_once(case):
     job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=99 * 3600)
     placement = case.decide(Demand(job, STEPS), Running(here, case.now, migrations_today=9))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "its current offer is ruled out: could finish 5.0 h after the deadline"
+    assert placement.reason == "its current offer is ruled out: would finish 1.0 h after the deadline"
 
 
 def test_a_job_that_would_pass_its_budget_moves_at_once(case):
@@ -293,6 +295,35 @@ def test_a_late_job_that_has_started_continues_for_the_earliest_finish(case, set
     placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
     assert (placement.action, placement.offer_id) == ("move", there)
     assert placement.reason == "the deadline cannot be met; this is the earliest finish, 2 days late"
+
+
+def test_a_late_job_that_stays_is_not_said_to_finish_first_where_another_offer_is_a_little_earlier(case, settled):
+    here = case.offer("here", 1.00)
+    case.offer("there", 1.00, gpu="SIM-L")
+    job = case.job(rates={"SIM-L": 1.06, "SIM-M": 1.0}, deadline_s=3600)
+    placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
+    assert (placement.action, placement.offer_id) == ("stay", here)
+    assert placement.reason == "the deadline cannot be met; no other offer finishes much earlier, 4 days late"
+
+
+def test_a_saving_that_lasts_until_a_likely_loss_says_for_how_long(case, settled):
+    """It is far less than the costs to the end differ."""
+    here, there = case.offer("here", 2.00, spot=True), case.offer("there", 1.00, spot=True)
+    for offer in (here, there):
+        for hour in range(8):
+            case.happened(offer, "launched", minutes_ago=60 * (hour + 2))
+            case.happened(offer, "lost", minutes_ago=60 * (hour + 1) + 30)
+    case.seen.sort(key=lambda each: each.at_ms)
+    placement = case.decide(Demand(case.job(), STEPS, done_steps=1), settled(here, migrations_today=4))
+    cost = {each.offer_id: each.cost_nano_usd / 1e9 for each in placement.alternatives}
+    told = rf"{there} saves \$([\d.]+) compared with staying over the next (\d+) min, but the job has moved"
+    saved, minutes = re.match(told, placement.reason).groups()
+    assert float(saved) < 0.01 * (cost[here] - cost[there])
+    assert 30 < int(minutes) < 60
+    sure, surely = case.offer("sure", 4.00), case.offer("surely", 3.00)
+    on_demand = replace(case.job(), spec=replace(case.job().spec, capacity=(CapacityType.ON_DEMAND,)))
+    placement = case.decide(Demand(on_demand, STEPS, done_steps=1), settled(sure, migrations_today=4))
+    assert re.match(rf"{surely} saves \$[\d.]+ compared with staying, but the job has moved", placement.reason)
 
 
 def test_a_job_does_not_stay_on_a_machine_with_notice(case):

@@ -135,11 +135,29 @@ def test_a_deadline_and_a_budget_that_cannot_be_kept_are_both_named(case):
     placement = case.decide(Demand(job, STEPS))
     assert placement.action == "wait"
     assert placement.reason.endswith(
-        "would cost $10.42 over the budget, and would finish 9.1 h after the deadline; "
+        "would cost $10.42 over the budget and finish 9.1 h after the deadline; "
         "a budget of $52.43 would be enough to finish late"
     )
     spent = case.decide(Demand(job, STEPS, done_steps=1, spent_nano_usd=usd(40)))
     assert "the budget is spent, and it would finish 9.1 h after the deadline" in spent.reason
+
+
+@pytest.mark.parametrize("losses", [0, 3, 8])
+def test_a_rejected_offer_is_said_to_be_as_late_and_as_dear_as_is_shown_of_it(case, losses):
+    """What follows the losses of a spot machine counts in the words, too."""
+    spot = case.offer("spot", 1, spot=True)
+    case.offer("sure", 3)
+    for hour in range(losses):
+        case.happened(spot, "launched", minutes_ago=60 * (hour + 1))
+        case.happened(spot, "lost", minutes_ago=60 * hour + 30)
+    case.seen.sort(key=lambda each: each.at_ms)
+    job = case.job(budget_nano_usd=usd(5), deadline_at_ms=case.now + 5 * 3_600_000)
+    placement = case.decide(Demand(job, STEPS))
+    shown = next(each for each in placement.alternatives if each.offer_id == spot)
+    over, late_h = shown.cost_nano_usd - usd(5), shown.duration_s / 3600 - 5
+    said = f"would cost ${over / 1e9:.2f} over the budget and finish {late_h:.1f} h after the deadline"
+    assert (shown.reason, late_h > 11) == (said, True)
+    assert said in placement.reason
 
 
 def test_the_suggested_budget_pays_for_an_offer_that_is_in_time_if_there_is_one(case):
@@ -167,7 +185,7 @@ def test_an_offer_that_can_keep_neither_limit_names_both(offers, deadline_h, bud
     job = case.job(budget_nano_usd=usd(budget), deadline_at_ms=case.now + round(deadline_h * 3_600_000))
     for each in case.decide(Demand(job, STEPS)).alternatives:
         if not each.feasible and each.cost_low_nano_usd > usd(budget):
-            assert re.search(r"would cost .* over the budget, and would finish .* after the deadline", each.reason)
+            assert re.search(r"would cost .* over the budget and finish .* after the deadline", each.reason)
 
 
 def test_only_a_larger_budget_helps_if_no_offer_open_or_shut_for_a_while_is_within_it(case):
@@ -250,6 +268,38 @@ def test_an_impossible_deadline_is_no_reason_to_pass_the_budget(case):
     assert case.decide(Demand(job, STEPS)).offer_id == cheap
     poor = replace(job, spec=replace(job.spec, budget_nano_usd=usd(4)))
     assert case.decide(Demand(poor, STEPS)).action == "wait"
+
+
+def test_a_late_job_does_not_risk_its_budget_to_finish_a_few_minutes_earlier(case):
+    """$10.11 (9.28 to 11.02) or, 4 % later, $4.21 (3.87 to 4.59)."""
+    sooner, kept = case.offer("sooner", 1.25), case.offer("kept", 0.5, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.25, "SIM-L": 1.2}, deadline_at_ms=case.now - 1)
+
+    def placed(dollars):
+        return case.decide(Demand(replace(job, spec=replace(job.spec, budget_nano_usd=usd(dollars))), STEPS))
+
+    ample, tight, poor = placed(20), placed(9.6), placed(4.1)
+    assert (ample.offer_id, tight.offer_id, poor.offer_id) == (sooner, kept, kept)
+    assert [each.reason.partition(", ")[0] for each in (ample, tight, poor)] == [
+        "the deadline cannot be met; this is the earliest finish",
+        "the deadline cannot be met; this is the earliest finish within the budget",
+        "the deadline cannot be met; this is the earliest finish that may keep the budget",
+    ]
+    assert reasons(tight)["sooner"].startswith("would cost $0.51 over the budget")
+    assert reasons(placed(10.2))["sooner"].startswith("could cost $0.")
+    assert (tight.chance, tight.cost_nano_usd < usd(9.6)) == (0.0, True)
+
+
+def test_a_late_job_that_costs_least_near_the_earliest_finish_within_its_budget_says_so(case):
+    case.offer("sooner", 9.0)
+    case.offer("first", 0.8, gpu="SIM-L")
+    near = case.offer("near", 0.5, gpu="SIM-S")
+    job = case.job(
+        rates={"SIM-M": 2.0, "SIM-L": 1.02, "SIM-S": 1.0}, deadline_at_ms=case.now - 1, budget_nano_usd=usd(15)
+    )
+    placement = case.decide(Demand(job, STEPS))
+    assert placement.offer_id == near
+    assert "within 3% of the earliest finish within the budget, it costs least" in placement.reason
 
 
 @pytest.mark.parametrize(

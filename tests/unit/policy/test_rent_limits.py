@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,65 @@ def test_a_running_job_moves_only_where_the_limits_have_room_for_both_machines(c
     for rent in (limits(dollars=3.59), limits(machines=1)):
         stays = case.decide(replace(demand, rent=rent), settled(here))
         assert (stays.action, stays.offer_id) == ("stay", here)
+
+
+LIMITED = [
+    (limits(machines=1), f"a move needs 2 machines at once, {MACHINES} is 1"),
+    (limits(dollars=1.2), f"a move needs both machines at once, $1.30/h is more than {RATE} ($1.20)"),
+]
+
+
+@pytest.mark.parametrize(("rent", "why"), LIMITED)
+def test_a_job_that_stays_because_a_limit_has_no_room_for_both_machines_names_the_limit(
+    case: DecisionCase, settled, rent, why
+) -> None:
+    here, there = case.offer("here", 1.0), case.offer("there", 0.3)
+    demand = Demand(case.job(), 36_000, rent=rent)
+    stays = case.decide(demand, settled(here))
+    said = f"saves $6.95 compared with staying, but {why}"
+    assert (stays.action, stays.offer_id) == ("stay", here)
+    assert stays.reason == f"{there} {said}; raise the limit, or pause and resume the job"
+    assert {each.offer_id: each.reason for each in stays.alternatives} == {here: "", there: said}
+    resumed = case.decide(replace(demand, done_steps=10, checkpoint_at=("local", "eu-1")))
+    assert (resumed.action, resumed.offer_id) == ("place", there)
+
+
+def test_a_limit_is_not_named_where_the_job_would_not_move_without_it_either(case: DecisionCase, settled) -> None:
+    here, there = case.offer("here", 1.0), case.offer("there", 0.98)
+    demand = Demand(case.job(), 36_000)
+    for rent in (RentLimits(), limits(machines=1)):
+        assert case.decide(replace(demand, rent=rent), settled(here)).reason.endswith("does not pay for the move")
+    case.price(there, 0.3)
+    soon = case.decide(replace(demand, rent=limits(machines=1)), settled(here, migrations_today=4))
+    assert soon.reason == f"{there} saves $6.95 compared with staying, but the job has moved 4 times today"
+
+
+def test_a_job_that_moves_says_which_limit_keeps_it_from_a_better_offer(case: DecisionCase, settled) -> None:
+    """Here, the better offer costs more per hour."""
+    here, second = case.offer("here", 2.0), case.offer("second", 0.9)
+    best = case.offer("best", 1.5, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 4.0})
+    moves = case.decide(Demand(job, 360_000, rent=limits(dollars=3.0)), settled(here))
+    assert (moves.action, moves.offer_id) == ("move", second)
+    reason = {each.offer_id: each.reason for each in moves.alternatives}[best]
+    assert reason.endswith(f"but a move needs both machines at once, $3.50/h is more than {RATE} ($3.00)")
+
+
+@pytest.mark.parametrize(
+    ("hours", "gain"),
+    [(1, "would finish 5.0 h sooner"), (9.9, "likely to meet your limits, ")],
+)
+def test_a_job_without_a_safe_offer_names_the_limit_too(case: DecisionCase, settled, hours, gain) -> None:
+    here = case.offer("here", 1.0)
+    case.offer("there", 2.0, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 1.03 if hours > 2 else 2.0}, deadline_s=hours * 3600)
+    demand = Demand(job, 36_000, 10, rent=limits(machines=1))
+    assert case.decide(replace(demand, rent=RentLimits()), settled(here)).action == "move"
+    stays = case.decide(demand, settled(here))
+    assert (stays.action, stays.offer_id) == ("stay", here)
+    for reason in (stays.reason, stays.alternatives[1].reason):
+        assert gain in reason
+        assert f", but a move needs 2 machines at once, {MACHINES} is 1" in reason
 
 
 def test_a_price_exactly_at_a_limit_is_within_it(case: DecisionCase) -> None:

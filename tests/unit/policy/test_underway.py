@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -179,6 +180,26 @@ def test_a_move_to_an_offer_that_is_gone_or_unpriced_is_aborted(case, settled):
     there = case.offer("there", 0.10)
     case.prices = [price for price in case.prices if price.offer_id != there]
     assert again(case, Demand(case.job(), STEPS), settled(here), there).reason == f"{there}: no price is known"
+
+
+def test_a_move_from_an_offer_without_a_price_is_aborted_if_its_target_misses_the_budget(case, settled):
+    here, there = case.offer("here", 1.00), case.offer("there", 2.00)
+    case.offer("other", 0.50)
+    case.prices = [price for price in case.prices if price.offer_id != here]
+    for dollars, action in ((30, "move"), (15, "stay")):
+        placement = again(case, Demand(case.job(budget_nano_usd=usd(dollars)), STEPS), settled(here), there)
+        assert (placement.action, placement.offer_id) == (action, there if action == "move" else here)
+    assert placement.reason.startswith(f"{there}: would cost $")
+    assert placement.reason.endswith("over the budget")
+
+
+def test_a_placement_over_the_budget_is_aborted_where_another_offer_is_as_likely_and_within_it(case):
+    dear, cheap = case.offer("dear", 2.00), case.offer("cheap", 0.20, gpu="SIM-L")
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, deadline_s=10.85 * 3600, budget_nano_usd=usd("19.5"))
+    placement = first(case, Demand(job, STEPS), dear)
+    assert (placement.action, placement.offer_id) == ("stay", None)
+    said = rf"{cheap} is now as likely to meet its limits, and {dear} would cost \$0\.\d\d over the budget"
+    assert re.fullmatch(said, placement.reason)
 
 
 def test_what_only_the_moment_speaks_against_gives_nothing_up(case, settled):

@@ -1,0 +1,100 @@
+"""Misses: the words for a deadline or a budget that an offer does not keep, and for the choice of a job that is late
+anyway."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orchestrator.formats.readable import span
+from orchestrator.policy.demand import TIME_TOLERANCE, Demand
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import RejectionReason
+from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
+from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.outlook import Told
+from orchestrator.policy.telling.nearest import hopeless
+from providers.money import format_usd
+
+
+def why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, told: Told) -> str:
+    """Why a row that is rejected for the deadline does not keep it, nor the budget if that is so, too. `told`: what is
+    shown of it."""
+    late = _why_late(demand, forecast, ranking, row, told)
+    return f"{late}, and {_over_budget(demand, told)}" if _too_dear(demand, forecast, row) else late
+
+
+def why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
+    """Why a row that is rejected for the budget does not keep it, nor the deadline if that is so, too. `told`: what is
+    shown of it."""
+    over, late = _why_over_budget(demand, forecast, row, told), _too_late(demand, forecast, row, told)
+    if not hopeless(demand, forecast, np.array([row]))[0]:
+        return over
+    if over.startswith("would cost"):
+        return f"{over} and {late.removeprefix('would ')}"
+    return f"{over}, and {'it ' * ((budget_left(demand) or 0) <= 0)}{late}"
+
+
+def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int) -> str:
+    """Why a job that cannot meet its deadline is placed on or kept at `row`."""
+    seconds, pool = ranking.seconds(row), ranking.pool
+    late_s = seconds - (time_left_s(demand, forecast) or 0.0)
+    left_out = ranking.rejection_reasons[pool.rows] == RejectionReason.BUDGET
+    within = ""
+    if ranking.outlook.seconds[left_out].min(initial=np.inf) < ranking.earliest_s:
+        high, left = float(forecast.high.cost[forecast.pool.at(row)]), budget_left(demand)
+        within = " within the budget" if left is None or high <= left else " that may keep the budget"
+    first = f"this is the earliest finish{within}"
+    if not ranking.near_earliest(row):
+        first = "no other offer finishes much earlier"
+    elif seconds > ranking.earliest_s:
+        first = f"within {TIME_TOLERANCE:.0%} of the earliest finish{within}, it costs least"
+    return f"the deadline cannot be met; {first}, {span(late_s)} late"
+
+
+def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, told: Told) -> str:
+    left_s = time_left_s(demand, forecast) or 0.0
+    if ranking.tier(row) == IMPOSSIBLE or told.seconds > left_s:
+        return _too_late(demand, forecast, row, told)
+    if told.most_seconds > left_s:
+        return f"could finish {span(told.most_seconds - left_s)} after the deadline"
+    late_s = float(forecast.high.seconds[forecast.pool.at(row)]) - left_s
+    if late_s > 0:
+        return f"could finish {span(late_s)} after the deadline{_alone(forecast, row)}"
+    return "leaves no time to switch to on-demand if the machine is lost"
+
+
+def _too_late(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
+    left_s = time_left_s(demand, forecast) or 0.0
+    if told.seconds > left_s:
+        return f"would finish {span(told.seconds - left_s)} after the deadline"
+    late_s = float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s
+    return f"would finish {span(late_s)} after the deadline{_alone(forecast, row)}"
+
+
+def _alone(forecast: Forecast, row: int) -> str:
+    """What is shown of a spot offer may be in time because the rest of the work is bought on demand."""
+    return " without on-demand" * bool(forecast.pool.spot[forecast.pool.at(row)])
+
+
+def _why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
+    left = budget_left(demand) or 0
+    if left <= 0:
+        return "the budget is spent"
+    at = forecast.pool.at(row)
+    if not forecast.known:
+        fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
+        return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
+    if told.cost > left:
+        return _over_budget(demand, told)
+    most = told.most_cost if told.most_cost > left else float(forecast.high.cost[at])
+    return f"could cost {format_usd(round(most) - left)} over the budget"
+
+
+def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
+    """Whether what is left of the budget cannot pay for a row."""
+    left = budget_left(demand)
+    return left is not None and forecast.known and float(forecast.low.cost[forecast.pool.at(row)]) > left
+
+
+def _over_budget(demand: Demand, told: Told) -> str:
+    return f"would cost {format_usd(round(told.cost) - (budget_left(demand) or 0))} over the budget"
