@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -219,7 +220,7 @@ def test_a_group_where_a_job_is_expected_is_called_one(tradewind: Run) -> None:
         assert refused.exit_code == 4
         assert "is a group of jobs, not a job" in refused.stderr
         (advised,) = re.findall(r"tradewind queue [^;]*", refused.stderr)
-        (option,) = re.findall(r"pause, resume and cancel take (--group .*)", refused.stderr)
+        (option,) = re.findall(r"pause, resume, cancel and budget set take (--group .*)", refused.stderr)
         assert "fresh" in tradewind(*shlex.split(advised)[1:]).stdout
     assert tradewind("pause", *shlex.split(option)).exit_code == 0
 
@@ -240,6 +241,64 @@ def test_cancelling_needs_the_project_if_two_have_a_group_of_that_name(tradewind
     )
     listed = json.loads(tradewind("queue", "--group", ids["alpha"], "--output", "json").stdout)["jobs"]
     assert document["job_ids"] == [each["id"] for each in listed]
+
+
+def test_the_budget_of_a_group_is_set_with_and_without_others_in_it(tradewind: Run, group: Path) -> None:
+    tradewind("submit", "group.yaml", "--yes")
+    parts = {each["name"]: each["budget_nano_usd"] / 1e9 for each in _listed(tradewind, "sweep")}
+    refused = tradewind("budget", "set", "fresh", f"{parts['fresh'] + 2:.2f}")
+    assert refused.exit_code == 2
+    said = " ".join(refused.stderr.split())
+    assert "the other jobs of its group sweep have the rest of its $400.00 budget" in said
+    (whole,) = re.findall(r"raise the budget of the group first: tradewind budget set --group sweep (\d+\.\d\d);", said)
+    assert float(whole) == pytest.approx(402, abs=0.02)
+    (other,) = re.findall(r"or lower that of another job: tradewind budget set (\S+) USD", said)
+    assert other in parts
+    assert other != "fresh"
+    less = tradewind("budget", "set", "--group", "sweep", "399.99")
+    assert less.exit_code == 2
+    assert "the jobs of sweep have $400.00 of its budget; $0.00 is spent" in " ".join(less.stderr.split())
+    document = json.loads(tradewind("budget", "set", "--group", "sweep", whole, "--output", "json").stdout)
+    assert (document["schema"], document["command"]) == ("tradewind/accepted/v1", "budget")
+    assert len(document["job_ids"]) == 4
+    assert "its jobs keep their parts" in document["message"]
+    # no control plane has carried that out yet, and the one that does carries out both
+    assert tradewind("budget", "set", "fresh", f"{parts['fresh'] + 2:.2f}").exit_code == 0
+
+    group.write_text(GROUP.partition("  - {name: next")[0].replace("sweep", "one"))
+    tradewind("submit", "group.yaml", "--yes")
+    (own,) = _listed(tradewind, "one")
+    assert own["budget_nano_usd"] == 400 * 10**9
+    refused = tradewind("budget", "set", own["id"], "401")
+    said = " ".join(refused.stderr.split())
+    assert "fresh may have at most $400.00, which is the budget of its group one" in said
+    (way,) = re.findall(r"raise the budget of the group instead: tradewind (budget set --group one 401\.00)", said)
+    assert "becomes $401.00, and that of fresh $401.00" in " ".join(tradewind(*way.split()).stdout.split())
+
+
+def _listed(tradewind: Run, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(tradewind("queue", "--group", group, "--output", "json").stdout)["jobs"]
+    return found
+
+
+@pytest.mark.usefixtures("group")
+def test_a_budget_is_set_of_a_job_or_a_group_and_never_without_an_amount(tradewind: Run, group: Path) -> None:
+    tradewind("submit", "group.yaml", "--yes")
+    for arguments, word in (
+        ((), "the amount is missing"),
+        (("fresh",), "the amount is missing"),
+        (("--group", "sweep"), "the amount is missing"),
+        (("fresh", "3", "--group", "sweep"), "takes a job or --group"),
+        (("fresh", "3", "--project", "default"), "no group is named"),
+        (("--group", "sweep", "much"), "much"),
+    ):
+        refused = tradewind("budget", "set", *arguments)
+        assert refused.exit_code == 2
+        assert word in refused.stderr
+    assert tradewind("budget", "set", "--group", "nothing", "3").exit_code == 4
+    group.write_text(GROUP.replace("budget: $400\n", "").replace("sweep", "free"))
+    tradewind("submit", "group.yaml", "--yes")
+    assert "free was submitted without a budget" in tradewind("budget", "set", "--group", "free", "3").stderr
 
 
 def test_plan_dry_run_and_submit_agree_on_budgets(tradewind: Run, group: Path) -> None:
