@@ -38,7 +38,12 @@ def about_usd(nano_usd: int) -> str:
 
 def at_least_usd(nano_usd: int) -> str:
     """A positive amount as `about_usd`, but rounded up: whoever types it in has at least this much."""
-    return about_usd(-(-nano_usd // _step(nano_usd)) * _step(nano_usd))
+    return about_usd(rounded_up(nano_usd))
+
+
+def rounded_up(nano_usd: int) -> int:
+    """The amount that `at_least_usd` shows, in nano-USD."""
+    return -(-nano_usd // _step(nano_usd)) * _step(nano_usd)
 
 
 def at_most_usd(nano_usd: int) -> str:
