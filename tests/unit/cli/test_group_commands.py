@@ -334,12 +334,17 @@ def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -
     places = [shown.stdout.index(f"\n{name}: ") for name in ("fresh", "next", "seeds-seed1", "seeds-seed2")]
     assert sorted(places) == places
     assert places[-1] < shown.stdout.index("sweep: 4 jobs")
+    heading = "each job alone, without the budget of the group:"
+    assert shown.stdout.startswith(f"{heading}\n")
+    assert heading in tradewind("submit", "group.yaml", "--yes", "--why").stderr
     assert "--for group.yaml" not in shown.stdout
     assert "seeds-seed2: " in tradewind("submit", "group.yaml", "--dry-run", "--why").stdout
     assert "seeds-seed2: " in tradewind("submit", "group.yaml", "--yes", "--why").stderr
     refused = tradewind("plan", "group.yaml", "--why", "--output", "json")
     assert refused.exit_code == 2
     assert json.loads(refused.stdout)["error"]["hint"]
+    group.write_text(GROUP.replace("budget: $400\n", ""))
+    assert tradewind("plan", "group.yaml", "--why").stdout.startswith("each job alone:\n")
 
 
 def test_gpus_that_no_machine_has_are_named_with_all_jobs_that_ask_for_them(tradewind: Run, group: Path) -> None:

@@ -160,8 +160,9 @@ def test_a_budget_that_plan_accepts_submit_refuses_at_most_for_its_risk(installa
         between = replace(work, budget_nano_usd=least + round(part * (enough - least)))
         assert plan_group(installation, between).budget_nano_usd == between.budget_nano_usd
         submit(installation, between, accept_risk=True)
-    with pytest.raises(LimitError, match="80%"):
+    with pytest.raises(LimitError, match="80%") as risky:
         submit(installation, replace(work, budget_nano_usd=least))
+    assert risky.value.hint == "relax them in the group file, or add --accept-risk"
 
 
 @pytest.mark.parametrize("machines", ["installation", "scarce"])
