@@ -12,7 +12,7 @@ from orchestrator.engine.billing.group_budget import divided
 from orchestrator.errors import LimitError
 from orchestrator.policy.needed_budget import Needed
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob
-from providers.money import at_least_usd, whole_usd
+from providers.money import about_usd, at_least_usd, whole_usd
 
 CENT_NANO_USD = 10_000_000
 NAMED = 8
@@ -52,7 +52,7 @@ def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]
     poor = [job for job in view.jobs if job.budget_nano_usd is not None and job.budget_nano_usd < _least(job)]
     if poor:
         have = [
-            f"{job.name} (has {whole_usd(job.budget_nano_usd or 0)}, needs at least about {at_least_usd(_least(job))})"
+            f"{job.name} (has {_exact(job.budget_nano_usd or 0)}, needs at least about {at_least_usd(_least(job))})"
             for job in poor
         ]
         enough = [f"{job.name} {_dollars(job.enough_budget_nano_usd)}" for job in poor]
@@ -68,7 +68,7 @@ def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]
     if view.policy != "cheapest" and (other := sum(each.enough for each in cheapest())) < whole:
         hint += f", or {_dollars(other)} with the policy cheapest"
     raise LimitError(
-        f"the budget of {view.group} is {whole_usd(budget)}, and its jobs need at least about {at_least_usd(least)} "
+        f"the budget of {view.group} is {_exact(budget)}, and its jobs need at least about {at_least_usd(least)} "
         f"together{_counted(view, least)}",
         hint=hint,
     )
@@ -88,6 +88,11 @@ def _least(job: PlannedJob) -> int:
 def _enough(job: PlannedJob) -> int:
     own = job.budget_nano_usd
     return job.enough_budget_nano_usd if own is None else min(job.enough_budget_nano_usd, own)
+
+
+def _exact(nano_usd: int) -> str:
+    """As it was set, with at least as many digits as the amount that is compared with it."""
+    return max(about_usd(nano_usd), whole_usd(nano_usd), key=len)
 
 
 def _dollars(nano_usd: int) -> str:

@@ -145,6 +145,7 @@ def test_what_the_plan_shows_as_the_cost_or_as_needed_is_accepted_as_a_budget(
             plan_group(installation, replace(work, budget_nano_usd=least - missing))
         has, needs = (usd(each) for each in re.findall(r"\$([\d.]+)", str(refused.value)))
         assert has == least - missing < least <= needs
+        assert re.search(r"is \$\d\.\d{4}", str(refused.value)) or has >= usd(1)
         assert ("the cost of the plan" in str(refused.value)) is (least == view.cost_nano_usd)
         assert plan_group(installation, replace(work, budget_nano_usd=needs))
 
