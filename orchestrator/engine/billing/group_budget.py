@@ -170,6 +170,6 @@ def _raised(tx: Tx, divided: Division, job: Job, wanted_nano_usd: int | None) ->
         amount = f"{cents / 100:.2f}"
     try:
         named = tx.only_group(group.name).id == group.id
-    except UsageError:  # several projects have one of this name
+    except (UsageError, RowError):  # several projects have one of this name, or the newest is damaged
         named = False
     return f"tradewind budget set --group {group.name if named else group.id} {amount}"
