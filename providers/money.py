@@ -36,6 +36,28 @@ def about_usd(nano_usd: int) -> str:
     return format_usd(nano_usd, 2 if nano_usd == 0 or abs(nano_usd) >= NANO_USD else 4)
 
 
+def at_least_usd(nano_usd: int) -> str:
+    """A positive amount as `about_usd`, but rounded up: whoever types it in has at least this much."""
+    return about_usd(rounded_up(nano_usd))
+
+
+def rounded_up(nano_usd: int) -> int:
+    """The amount that `at_least_usd` shows, in nano-USD."""
+    return -(-nano_usd // _step(nano_usd)) * _step(nano_usd)
+
+
+def at_most_usd(nano_usd: int) -> str:
+    """A positive amount as `about_usd`, but rounded down: whoever types it in has at most this much."""
+    return about_usd(nano_usd // _step(nano_usd) * _step(nano_usd))
+
+
+def _step(nano_usd: int) -> int:
+    """The last digit that `about_usd` shows, in nano-USD."""
+    if nano_usd >= NANO_USD:
+        return NANO_USD // 100
+    return NANO_USD // (10_000 if nano_usd >= NANO_USD // 100 else 1_000_000)
+
+
 def cost_nano_usd(changes: Sequence[tuple[int, int]] | Iterable[tuple[int, int]], start_ms: int, end_ms: int) -> int:
     """Cost of the interval `start_ms`..`end_ms` (epoch ms) at a piecewise-constant price, in nano-USD.
 

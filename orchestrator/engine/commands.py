@@ -9,7 +9,7 @@ from functools import partial
 from itertools import takewhile
 
 from orchestrator.engine.billing import spending_limits
-from orchestrator.engine.billing.group_budget import over_group_budget
+from orchestrator.engine.billing.group_budget import changed_part, over_group_budget
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
@@ -91,6 +91,8 @@ def _result(ctx: Context, tx: Tx, command: Command, job: Job | None) -> str | No
     if command.kind == "apply":
         apply(ctx, tx, tx.plan(str(command.args.get("plan_id"))), actor=command.actor)
         return "applied"
+    if command.kind == "group-budget":
+        return _group_budget(ctx, tx, command)
     if job is None:
         raise UsageError(f"{command.kind} needs a job")
     if command.kind == "resume" and job.state in TERMINAL and (why := lift(tx, job.id)) is not None:
@@ -147,14 +149,47 @@ def _cancel(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
 
 def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     """Set the budget. A job that was paused for its budget continues when it is resumed."""
+    wanted = _amount(command)
+    if (why := over_group_budget(tx, job, wanted)) is not None:
+        raise UsageError(why)
+    return _set_budget(ctx, tx, job, wanted, command.actor)
+
+
+def _group_budget(ctx: Context, tx: Tx, command: Command) -> str:
+    """Set the budget of a group, and with it that of the job that has all of it."""
+    group, wanted = tx.group(str(command.args.get("group_id"))), _amount(command)
+    message = f"the budget of group {group.name} is now {format_usd(wanted)} (before: "
+    message += f"{format_usd(group.budget_nano_usd or 0)})"
+    if (changed := changed_part(tx, group, wanted)) is not None:
+        _set_budget(ctx, tx, *changed, command.actor)
+    tx.set_group_budget(group.id, wanted)
+    data = {"group_id": group.id, "before_nano_usd": group.budget_nano_usd, "nano_usd": wanted}
+    tx.add_event(
+        Event(
+            ctx.new_id("ev"),
+            ctx.now_ms,
+            "group.budget",
+            message,
+            command.actor,
+            data=data,
+            project=group.project,
+            owner=group.owner,
+        )
+    )
+    return message
+
+
+def _amount(command: Command) -> int:
     wanted = command.args.get("nano_usd")
     if type(wanted) is not int or not 0 < wanted <= MOST_NANO_USD:
         raise UsageError("a budget must be more than 0 and at most 1,000,000,000 USD")
+    return wanted
+
+
+def _set_budget(ctx: Context, tx: Tx, job: Job, wanted: int, actor: str) -> str:
     spent = wasted.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
     if wanted <= spent:
         raise UsageError(f"{job.name} has already spent {about_usd(spent)}; its budget must be more than that")
-    if (why := over_group_budget(tx, job, wanted)) is not None:
-        raise UsageError(why)
     before = tx.job(job.id).spec.budget_nano_usd
     tx.set_budget(job.id, wanted)
     tx.set_job_facts(job.id, next_decision_ms=None)
@@ -162,7 +197,7 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     message = f"the budget is now {format_usd(wanted)} ({was}; {about_usd(spent)} spent so far)"
     if job.state in ("pausing", "paused"):
         message += f"; to continue: tradewind resume {job.name}"
-    ctx.event(tx, "job.budget", message, job, actor=command.actor, before_nano_usd=before, nano_usd=wanted)
+    ctx.event(tx, "job.budget", message, job, actor=actor, before_nano_usd=before, nano_usd=wanted)
     return message
 
 

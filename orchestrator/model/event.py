@@ -24,7 +24,7 @@ EVENT_KINDS: frozenset[str] = frozenset(
         *("placement.wasted", "move.wasted", "standby.wasted"),
         *(f"instance.{name}" for name in ("notice", "adopted", "returned", "unknown")),
         *("plan.decided", "site.unavailable", "egress.estimated", "command.refused", "engine.fault"),
-        *("price.accepted", "ledger.corrected", "store.pruned"),
+        *("group.budget", "price.accepted", "ledger.corrected", "store.pruned"),
     }
 )
 """All that are written."""

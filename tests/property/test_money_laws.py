@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.ledger import accrue, restate, time_breakdown, total_nano_usd, totals
 from orchestrator.model import Job, JobSpec, Run, TrainSpec
-from providers.money import MS_PER_HOUR, cost_nano_usd
+from providers.money import MS_PER_HOUR, at_least_usd, at_most_usd, cost_nano_usd, rounded_up, usd
 
 JOB = Job("job_1", JobSpec("j", TrainSpec("m:f", None, {}, "/w", {}, (), 1, None)), "ada", 0, "running")
 RUN = Run("run_1", "job_1", 1, "o", "i", "training", 0)
@@ -100,3 +100,10 @@ def test_every_billed_millisecond_is_in_exactly_one_box(run, upto, factor):
     else:
         end = upto if run.billed_to_ms is None else min(upto, run.billed_to_ms)
         assert sum(boxes) == found.total_ms == max(end - run.billed_from_ms, 0)
+
+
+@given(st.integers(0, 10**13))
+def test_amounts_that_are_typed_in_are_at_least_and_at_most_what_was_meant(nano_usd):
+    low, high = (usd(each(nano_usd)[1:].replace(",", "")) for each in (at_most_usd, at_least_usd))
+    assert low <= nano_usd <= high == rounded_up(nano_usd)
+    assert high - low <= max(nano_usd // 100, 1000)

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from orchestrator.model import Group, Job, JobSpec
+import re
+
+import pytest
+
+from orchestrator.model import Expected, GpuRequest, Group, Job, JobSpec
 from providers.money import usd
 from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 
 
-def grouped(home: SimulatedInstallation, names: str = "abc", budget: str | None = None, steps: int = 10) -> list[Job]:
+def grouped(
+    home: SimulatedInstallation,
+    names: str = "abc",
+    budget: str | None = None,
+    steps: int = 10,
+    expected: Expected | None = None,
+) -> list[Job]:
     """A chain: each job after the one before it."""
     now = home.clock.now_ms()
     group = Group("group_A", "chain", "cheapest", "default", "me", now, None if budget is None else usd(budget))
     jobs: list[Job] = []
     for name in names:
         after = (jobs[-1].id,) if jobs else ()
-        job = Job(f"job_{name}", JobSpec(name, train_spec(steps)), "me", now, "queued", group.id, after=after)
+        job = Job(
+            f"job_{name}",
+            JobSpec(name, train_spec(steps), expected=expected),
+            "me",
+            now,
+            "queued",
+            group.id,
+            after=after,
+        )
         jobs.append(job)
     with home.installation.store.write() as tx:
         tx.add_group(group)
@@ -79,3 +97,77 @@ def test_a_part_of_the_budget_may_grow_by_what_an_ended_job_left(home: Simulated
     assert home.job(b).spec.budget_nano_usd == usd("0.60")
     home.settle()
     check_truth(home)
+
+
+def test_a_paused_job_that_has_the_whole_budget_of_its_group_continues_by_the_commands_that_it_names(
+    home: SimulatedInstallation,
+) -> None:
+    (a,) = grouped(home, "a", budget="0.12", steps=600)
+    with home.installation.store.write() as tx:
+        tx.set_budget(a.id, usd("0.12"))
+    home.until_state(a, "paused")
+    said = home.events(a, "job.paused")[0].message
+    (enough,) = re.findall(
+        r"to continue: tradewind budget set --group chain (\d+\.\d\d), then tradewind resume a$", said
+    )
+    refused = home.ask("budget", a, nano_usd=usd(enough))
+    home.tick()
+    assert home.answer(refused) == "refused: a may have at most $0.1200, which is the budget of its group chain"
+    granted = order(home, usd(enough))
+    home.tick()
+    assert (home.answer(granted) or "").startswith(f"the budget of group chain is now ${enough} (before: $0.12)")
+    assert home.job(a).spec.budget_nano_usd == usd(enough)
+    assert home.read(lambda tx: tx.group("group_A")).budget_nano_usd == usd(enough)
+    (event,) = home.read(lambda tx: tx.events(kinds=("group.budget",)))
+    assert (event.actor, event.data["nano_usd"]) == ("user:me", usd(enough))
+    home.ask("resume", a)
+    home.until_state(a, "finished")
+    home.settle()
+    check_truth(home)
+
+
+def test_a_paused_job_whose_group_has_other_jobs_names_both_budgets_and_they_are_enough(
+    home: SimulatedInstallation,
+) -> None:
+    a, b = grouped(home, "ab", budget="0.62", steps=600)
+    with home.installation.store.write() as tx:
+        for job, part in ((a, "0.12"), (b, "0.50")):
+            tx.set_budget(job.id, usd(part))
+    home.until_state(a, "paused")
+    said = home.events(a, "job.paused")[0].message
+    ((whole, part),) = re.findall(
+        r"tradewind budget set --group chain (\S+), then tradewind budget set a (\S+), then tradewind resume a$", said
+    )
+    assert usd(whole) == usd(part) + usd("0.50")
+    for wanted, why in ((None, "a budget must be"), (usd("0.61"), "the jobs of chain have $0.6200 of its budget")):
+        refused = order(home, wanted)
+        home.tick()
+        assert (home.answer(refused) or "").startswith(f"refused: {why}")
+    order(home, usd(whole))
+    home.ask("budget", a, nano_usd=usd(part))
+    home.ask("resume", a)
+    home.until_state(a, "finished")
+    assert home.job(b).spec.budget_nano_usd == usd("0.50")
+    home.ask("cancel", b)
+    home.settle()
+    check_truth(home)
+
+
+@pytest.mark.parametrize(
+    ("names", "way"), [("a", "group chain USD"), ("ab", "group chain USD, then tradewind budget set a USD")]
+)
+def test_a_job_of_a_group_that_never_ran_names_the_budget_of_the_group_as_well(
+    home: SimulatedInstallation, names: str, way: str
+) -> None:
+    a, *_ = grouped(home, names, budget="0.05", steps=600, expected=Expected(GpuRequest("V100"), 1.0))
+    with home.installation.store.write() as tx:
+        for name in names:
+            tx.set_budget(f"job_{name}", usd("0.05") // len(names))
+    home.until_state(a, "paused")
+    said = home.events(a, "job.paused")[0].message
+    assert said.endswith(f"; to set it: tradewind budget set --{way}, then tradewind resume a")
+
+
+def order(home: SimulatedInstallation, nano_usd: int | None) -> str:
+    with home.installation.store.write() as tx:
+        return tx.add_command("group-budget", None, {"group_id": "group_A", "nano_usd": nano_usd}, "user:me")

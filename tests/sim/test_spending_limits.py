@@ -269,7 +269,7 @@ def test_a_job_whose_budget_has_become_too_small_before_it_ran_is_paused_and_ren
     job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.05"))
     said = why_paused(home, job)
     assert said.startswith("paused before it started: ")
-    (enough,) = re.findall(r"; a budget of \$(\d+\.\d\d) would be enough; to set it: tradewind budget set job", said)
+    (enough,) = re.findall(r"; a budget of \$(\d+\.\d\d) would be enough .*; to set it: tradewind budget set job", said)
     assert not home.cloud.instances()
     asked = home.ask("budget", job, nano_usd=usd(enough))
     home.tick()

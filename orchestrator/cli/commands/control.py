@@ -37,7 +37,18 @@ ProjectOption = Annotated[
     str | None,
     typer.Option(help="With --group: its project, if several have a group of that name.", show_default=False),
 ]
-AmountArgument = Annotated[str, typer.Argument(metavar="USD", help='Such as "2.50".', show_default=False)]
+BudgetGroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        help="Instead of JOB: a group, by name or id, whose budget is set.",
+        autocompletion=complete.groups,
+        show_default=False,
+    ),
+]
+OptionalAmountArgument = Annotated[
+    str | None, typer.Argument(metavar="USD", help='Such as "2.50".', show_default=False)
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -100,13 +111,31 @@ def resume(
         _show(out, client.jobs.resume(one) if one is not None else client.groups.resume(group or "", project=project))
 
 
-def set_budget(ctx: typer.Context, job: JobArgument, usd: AmountArgument, output: OutputOption = Format.TABLE) -> None:
-    """Change a job's budget; it must be more than what is spent.
+def set_budget(
+    ctx: typer.Context,
+    job: OptionalJobArgument = None,
+    usd: OptionalAmountArgument = None,
+    group: BudgetGroupOption = None,
+    project: ProjectOption = None,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Change the budget of a job, or of a group; it must be more than what is spent.
+
+    With --group there is no JOB. The jobs of the group keep their parts of its budget, and `tradewind budget set JOB`
+    changes one. A job that has all that is left of the budget gets what is added.
 
     Use `tradewind resume JOB` to continue a job that was paused because of its budget.
     """
     with session(ctx, output) as (client, out):
-        _show(out, client.jobs.set_budget(job, usd))
+        if group is not None and usd is None:
+            job, usd = None, job
+        if usd is None:
+            example = "--group sweep 10" if group is not None else "gpt 2.50"
+            raise UsageError("the amount is missing", hint=f"for example: tradewind budget set {example}")
+        if (one := _job_or_group("budget set", job, group, project)) is not None:
+            _show(out, client.jobs.set_budget(one, usd))
+        else:
+            _show(out, client.groups.set_budget(group or "", usd, project=project))
 
 
 def cancel(

@@ -14,6 +14,7 @@ from orchestrator.errors import InfeasibleError, PartialFailure, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+    from orchestrator.model import GroupSpec
 
 
 def require_alone(file: Path, files: Sequence[Path], of_jobs: Sequence[str]) -> None:
@@ -39,9 +40,16 @@ def plan_group(client: "Client", out: Output, file: Path, *, why: bool, what_if:
     spec = client.groups.load(file)
     if why:
         out.name_no_job_file()
+        out.data(_each_alone(spec))
         out.show(client.groups.decisions(spec))
     with _naming(file, why=why):
         out.show(client.groups.plan(spec, what_if=what_if))
+
+
+def _each_alone(spec: "GroupSpec") -> str:
+    """The heading of what is decided about each job."""
+    budget = "" if spec.budget_nano_usd is None else ", without the budget of the group"
+    return f"each job alone{budget}:"
 
 
 @contextmanager
@@ -83,6 +91,7 @@ def submit_group(
         shown = out.format is Format.TABLE or (out.can_ask and not yes)
         if shown and why:
             out.name_no_job_file()
+            out.note(_each_alone(spec))
             out.review(client.groups.decisions(spec))
         with _naming(file, why=shown and why):
             plan = client.groups.plan(spec)

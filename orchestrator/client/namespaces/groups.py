@@ -91,6 +91,11 @@ class Groups:
         with installation.store.read() as tx:
             return submit.group_view(installation, tx, tx.only_group(group, project))
 
+    def set_budget(self, group: str, amount: str | float, *, project: str | None = None) -> Accepted:
+        """Give a group another budget: US dollars, as in the group file. Its jobs keep their parts of it, unless all
+        that is left of it is the part of a single job: then that changes, too. Raises NotFoundError, UsageError."""
+        return orders.set_group_budget(self._session.installation, group, amount, project, caller=self._session.caller)
+
     def cancel(self, group: str, *, project: str | None = None) -> Accepted:
         """Cancel all jobs of a group that have not ended. Raises NotFoundError, UsageError if all have, or if several
         projects have such a group."""

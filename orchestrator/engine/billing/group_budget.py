@@ -2,15 +2,46 @@
 
 Each job keeps to its own part, as to any budget (spending_limits), and the parts never add up to more than the whole.
 What a job did not spend by its end is free for the others.
+
+When the whole changes, the parts stay as they are, with one exception: if the only job that has not ended has all that
+is left of the budget, its part changes with the whole.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from orchestrator.model import TERMINAL, Job
+from orchestrator.errors import RowError, UsageError
+from orchestrator.model import TERMINAL, Group, Job
 from orchestrator.store import Tx
-from providers.money import about_usd, format_usd
+from providers.money import at_least_usd, at_most_usd, usd, whole_usd
+
+CENT_NANO_USD = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How the budget of a group is divided (nano-USD): of the `whole`, each job has `held`, of which `paid` is spent.
+    `living` are the jobs that have not ended."""
+
+    group: Group
+    whole: int
+    living: tuple[Job, ...]
+    held: Mapping[str, int]
+    paid: Mapping[str, int]
+
+    def left_for(self, job_id: str) -> int:
+        """What the other jobs do not have."""
+        return self.whole - (sum(self.held.values()) - self.held[job_id])
+
+    @property
+    def follower(self) -> Job | None:
+        """The job whose part changes with the whole."""
+        if len(self.living) != 1 or self.living[0].spec.budget_nano_usd is None:
+            return None
+        return self.living[0] if sum(self.held.values()) >= self.whole else None
 
 
 def divided(
@@ -36,21 +67,109 @@ def divided(
     return tuple(parts[job] for job in range(len(expected_nano_usd)))
 
 
+def division(tx: Tx, group: Group) -> Division | None:
+    """How the budget of a group is divided now; None if it has none. Raises RowError."""
+    if group.budget_nano_usd is None:
+        return None
+    jobs = tx.jobs_of(tx.job_ids_of_group(group.id))
+    paid = {job.id: tx.total_nano_usd(job_id=job.id) for job in jobs}
+    held = {}
+    for job in jobs:
+        settled = job.state in TERMINAL and not tx.runs(job_id=job.id, unsettled=True)
+        own = job.spec.budget_nano_usd
+        held[job.id] = paid[job.id] if settled or own is None else max(own, paid[job.id])
+    living = tuple(job for job in jobs if job.state not in TERMINAL)
+    return Division(group, group.budget_nano_usd, living, held, paid)
+
+
 def over_group_budget(tx: Tx, job: Job, wanted_nano_usd: int) -> str | None:
     """Why a job of a group may not have this budget; None if it may. Raises RowError."""
-    whole = None if job.group_id is None else tx.group(job.group_id).budget_nano_usd
-    if whole is None or job.group_id is None:
+    divided = _division_for(tx, job)
+    if divided is None or wanted_nano_usd <= (left := divided.left_for(job.id)):
         return None
-    taken = 0
-    for other in tx.jobs_of([each for each in tx.job_ids_of_group(job.group_id) if each != job.id]):
-        paid = tx.total_nano_usd(job_id=other.id)
-        settled = other.state in TERMINAL and not tx.runs(job_id=other.id, unsettled=True)
-        own = other.spec.budget_nano_usd
-        taken += paid if settled or own is None else max(own, paid)
-    if taken + wanted_nano_usd <= whole:
+    name, may = divided.group.name, f"{job.name} may have at most {at_most_usd(max(left, 0))}"
+    if left == divided.whole:
+        return f"{may}, which is the budget of its group {name}"
+    return f"{may}: the other jobs of its group {name} have the rest of its {whole_usd(divided.whole)} budget"
+
+
+def group_remedy(tx: Tx, job: Job, wanted_nano_usd: int) -> str:
+    """What makes a budget possible that `over_group_budget` refuses. Raises RowError."""
+    divided = _division_for(tx, job)
+    assert divided is not None
+    raised = _raised(tx, divided, job, wanted_nano_usd)
+    if divided.follower is not None:
+        return f"raise the budget of the group instead: {raised}"
+    spare = {each.name: divided.held[each.id] - divided.paid[each.id] for each in divided.living if each.id != job.id}
+    richest = max(spare, key=lambda name: spare[name], default="")
+    lower = f"; or lower that of another job: tradewind budget set {richest} USD" if spare.get(richest, 0) > 0 else ""
+    return f"raise the budget of the group first: {raised}{lower}"
+
+
+def with_group_order(tx: Tx, job: Job, text: str) -> str:
+    """`text`, which may tell to raise the job's budget. If the budget of its group is too small for that, it tells to
+    raise that one first, or instead."""
+    try:
+        divided = _division_for(tx, job)
+    except RowError:  # of another job, which is no reason for this one not to be paused
+        return text
+    if divided is None:
+        return text
+
+    def orders(found: re.Match[str]) -> str:
+        unknown = found[1] == "USD"
+        wanted = (job.spec.budget_nano_usd or 0) + CENT_NANO_USD if unknown else usd(found[1])
+        if wanted <= divided.left_for(job.id):
+            return found[0]
+        raised = _raised(tx, divided, job, None if unknown else wanted)
+        return raised if divided.follower is not None else f"{raised}, then {found[0]}"
+
+    return re.sub(rf"tradewind budget set {re.escape(job.name)} (USD|\d+\.\d\d)", orders, text)
+
+
+def changed_part(tx: Tx, group: Group, wanted_nano_usd: int) -> tuple[Job, int] | None:
+    """The job whose part changes if the group gets this budget, and the new part; None if the parts stay as they are.
+
+    Raises UsageError, naming what is spent or what the jobs have, if the budget is less than that; and if the group has
+    no budget, or no job that has not ended. Raises RowError.
+    """
+    divided = division(tx, group)
+    if divided is None:
+        raise UsageError(
+            f"{group.name} was submitted without a budget", hint="set that of a job: tradewind budget set JOB USD"
+        )
+    if not divided.living:
+        hint = f"list them: tradewind queue --all --group {group.id}"
+        raise UsageError(f"all jobs of {group.name} have ended", hint=hint)
+    held, paid, follower = sum(divided.held.values()), sum(divided.paid.values()), divided.follower
+    if follower is None:
+        if wanted_nano_usd < held:
+            raise UsageError(
+                f"the jobs of {group.name} have {at_least_usd(held)} of its budget; {at_most_usd(paid)} is spent",
+                hint="name at least that, or lower the budget of a job first: tradewind budget set JOB USD",
+            )
         return None
-    left = max(whole - taken, 0)
-    return (
-        f"{job.name} may have at most {about_usd(left)}: the other jobs of its group have the rest of its "
-        f"{format_usd(whole)} budget"
-    )
+    part = wanted_nano_usd - (divided.whole - divided.left_for(follower.id))
+    if part <= divided.paid[follower.id]:
+        hint = f"name a larger budget, or stop spending: tradewind pause {follower.name}"
+        raise UsageError(f"the jobs of {group.name} have already spent {at_least_usd(paid)}", hint=hint)
+    return follower, part
+
+
+def _division_for(tx: Tx, job: Job) -> Division | None:
+    return None if job.group_id is None else division(tx, tx.group(job.group_id))
+
+
+def _raised(tx: Tx, divided: Division, job: Job, wanted_nano_usd: int | None) -> str:
+    """The order to raise the budget of the group so that a job can have its own; None: how much it needs is not
+    known."""
+    group = divided.group
+    amount = "USD"
+    if wanted_nano_usd is not None:
+        cents = -(-(divided.whole - divided.left_for(job.id) + wanted_nano_usd) // CENT_NANO_USD)
+        amount = f"{cents / 100:.2f}"
+    try:
+        named = tx.only_group(group.name).id == group.id
+    except (UsageError, RowError):  # several projects have one of this name, or the newest is damaged
+        named = False
+    return f"tradewind budget set --group {group.name if named else group.id} {amount}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
+from orchestrator.engine.billing.group_budget import with_group_order
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import checkpoint_at
 from orchestrator.market import Location
@@ -111,10 +112,9 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}"
     why += egress
     cents = (least + round(MARGIN * to_finish)) // 10_000_000 + 1
-    if to_finish:
-        return f"{why}; to continue: tradewind budget set {job.name} {cents / 100:.2f}"
-    more = f"${cents / 100:.2f} is enough to rent it, and training takes more"
-    return f"{why}; {more}; to continue: tradewind budget set {job.name} USD"
+    order = f"tradewind budget set {job.name} {f'{cents / 100:.2f}' if to_finish else 'USD'}"
+    why += "" if to_finish else f"; ${cents / 100:.2f} is enough to rent it, and training takes more"
+    return f"{why}; to continue: {_as_group(ctx, job, order)}"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hour: int, to_come: int = 0) -> str | None:
@@ -160,11 +160,17 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     why += f"; {about_usd(reserve)} is reserved to save a checkpoint and end its machines"
     rest = _to_finish_nano_usd(ctx, job, current)
     if rest is None:
-        return f"{why}; to continue: tradewind budget set {job.name} USD, then tradewind resume {job.name}"
+        order = _as_group(ctx, job, f"tradewind budget set {job.name} USD")
+        return f"{why}; to continue: {order}, then tradewind resume {job.name}"
     cents = -(-(now.spent + reserve + round(MARGIN * rest)) // 10_000_000)
     more = f"finishing at the present speed and price costs about {about_usd(rest)} more"
-    order = f"tradewind budget set {job.name} {cents / 100:.2f}, then tradewind resume {job.name}"
-    return f"{why}; {more}; to continue: {order}"
+    order = _as_group(ctx, job, f"tradewind budget set {job.name} {cents / 100:.2f}")
+    return f"{why}; {more}; to continue: {order}, then tradewind resume {job.name}"
+
+
+def _as_group(ctx: Context, job: Job, order: str) -> str:
+    with ctx.installation.store.read() as tx:
+        return with_group_order(tx, job, order)
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:

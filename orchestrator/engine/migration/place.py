@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from orchestrator.engine.billing import spending_limits
+from orchestrator.engine.billing.group_budget import with_group_order
 from orchestrator.engine.compartment import Compartment, concerns_all, contained, contained_writes, not_its_own
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
@@ -331,19 +332,21 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
     That pause waits until all machines of the job are booked, so that the budget it names includes them. A running job
     continues: estimates stop no job. engine.jobs.stopping pauses it before it passes a limit.
     """
+    reason = with_group_order(tx, job, placement.reason)
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))
         reported = tx.events(job_id=job.id, kinds=("job.at_risk",), limit=1, newest_first=True)
         if current is not None and not (reported and reported[0].run_id == current.id):
             tx.add_plan(plan)
-            ctx.event(tx, "job.at_risk", placement.reason, job, run=current, plan_id=plan.id)
+            ctx.event(tx, "job.at_risk", reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
         began = any(run.billed_from_ms is not None for run in tx.runs(job_id=job.id))
-        order = "" if began else f"; to set it: tradewind budget set {job.name} USD"
+        set_it = with_group_order(tx, job, f"tradewind budget set {job.name} USD")
+        order = "" if began else f"; to set it: {set_it}"
         tx.add_plan(plan)
-        pause(ctx, tx, job, None, f"{placement.reason}{order}, then tradewind resume {job.name}", actor=ACTOR)
+        pause(ctx, tx, job, None, f"{reason}{order}, then tradewind resume {job.name}", actor=ACTOR)
     elif job.state == "queued":
-        _report_waiting(ctx, tx, job, why_later(ctx, job) or placement.reason, plan, placement.again_at_ms)
+        _report_waiting(ctx, tx, job, why_later(ctx, job) or reason, plan, placement.again_at_ms)
 
 
 def _hold(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:

@@ -358,8 +358,8 @@ def _on_time(question: Asked) -> None:
     slower = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
     if slower.size:
         slow = [
-            f"{question.demands[int(job)].job.name} (takes {span(jobs.steps[job] / jobs.rate[job].max())} "
-            f"on its fastest offer, {_left(jobs.deadline_s[job])})"
+            f"{question.demands[int(job)].job.name} "
+            f"({_too_short(jobs.steps[job] / jobs.rate[job].max(), jobs.deadline_s[job])})"
             for job in slower[:8]
         ]
         raise InfeasibleError(
@@ -368,10 +368,11 @@ def _on_time(question: Asked) -> None:
         )
 
 
-def _left(seconds: float) -> str:
-    if seconds <= 0:
-        return f"and cannot start until {span(-seconds)} after the deadline"
-    return f"{span(seconds)} are left after its start"
+def _too_short(takes_s: float, left_s: float) -> str:
+    takes = f"takes {span(takes_s)} on its fastest offer"
+    if left_s <= 0:
+        return f"its deadline is {span(-left_s)} before a machine can be ready, and then it {takes}"
+    return f"{takes}, {span(left_s)} are left after its start"
 
 
 def less_late(question: Asked) -> Asked:

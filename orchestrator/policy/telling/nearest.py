@@ -41,6 +41,7 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
 
 def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
     """How to raise the budget so that it pays for an offer at the 95th percentile of its cost; the least such budget.
+    The reason against an offer names its expected cost, which is less.
 
     For a job that has not started, no command is named, because the job may not be submitted yet.
     """
@@ -54,7 +55,8 @@ def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
     cents = -(-(demand.spent_nano_usd + math.ceil(float(high[least]))) // CENT_NANO_USD)
     if not demand.started:
         late = hopeless(demand, forecast, rows[least : least + 1])[0]
-        return f"; a budget of ${cents / 100:,.2f} would be enough{' to finish late' if late else ''}"
+        enough = f"a budget of ${cents / 100:,.2f} would be enough{' to finish late' if late else ''}"
+        return f"; {enough} in 95 % of cases (the cost may be higher than expected)"
     return f"; to continue: tradewind budget set {demand.job.name} {cents / 100:.2f}"
 
 

@@ -1,4 +1,4 @@
-"""The budget of a group: the smallest that is enough, and its parts.
+"""The budget of a group: one that is enough, and its parts.
 
 `plan`, `submit --dry-run` and `submit` go by the same figures: what each job's own placement asks for
 (policy.needed_budget), and never less than the joint plan's cost.
@@ -12,7 +12,7 @@ from orchestrator.engine.billing.group_budget import divided
 from orchestrator.errors import LimitError
 from orchestrator.policy.needed_budget import Needed
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob
-from providers.money import about_usd
+from providers.money import about_usd, at_least_usd, whole_usd
 
 CENT_NANO_USD = 10_000_000
 NAMED = 8
@@ -52,26 +52,33 @@ def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]
     poor = [job for job in view.jobs if job.budget_nano_usd is not None and job.budget_nano_usd < _least(job)]
     if poor:
         have = [
-            f"{job.name} (has {about_usd(job.budget_nano_usd or 0)}, needs at least about {about_usd(_least(job))})"
+            f"{job.name} (has {_exact(job.budget_nano_usd or 0)}, needs at least about {at_least_usd(_least(job))})"
             for job in poor
         ]
         enough = [f"{job.name} {_dollars(job.enough_budget_nano_usd)}" for job in poor]
         raise LimitError(
             f"the budget of these jobs cannot pay for them: {_listed(have)}",
-            hint=f"the smallest budget that is enough: {_listed(enough)}",
+            hint=f"budgets that are enough: {_listed(enough)}",
         )
     budget, least = view.budget_nano_usd, sum(map(_least, view.jobs))
     if budget is None or budget >= least:
         return
     whole = enough_together(view.jobs)
-    hint = f"the smallest budget that is enough is {_dollars(whole)}"
+    hint = f"a budget of {_dollars(whole)} is enough"
     if view.policy != "cheapest" and (other := sum(each.enough for each in cheapest())) < whole:
         hint += f", or {_dollars(other)} with the policy cheapest"
     raise LimitError(
-        f"the budget of {view.group} is {about_usd(budget)}, and its jobs need at least about {about_usd(least)} "
-        "together (an estimate with starts and interruptions)",
+        f"the budget of {view.group} is {_exact(budget)}, and its jobs need at least about {at_least_usd(least)} "
+        f"together{_counted(view, least)}",
         hint=hint,
     )
+
+
+def _counted(view: GroupPlanView, least: int) -> str:
+    """What the least budget is: the cost in the plan or, if that is more, the 5th percentiles of what jobs cost."""
+    if least <= view.cost_nano_usd:
+        return ", which is the cost of the plan (an estimate, without interruptions and moves)"
+    return ", even if all goes well (an estimate with likely interruptions and changes of prices)"
 
 
 def _least(job: PlannedJob) -> int:
@@ -81,6 +88,11 @@ def _least(job: PlannedJob) -> int:
 def _enough(job: PlannedJob) -> int:
     own = job.budget_nano_usd
     return job.enough_budget_nano_usd if own is None else min(job.enough_budget_nano_usd, own)
+
+
+def _exact(nano_usd: int) -> str:
+    """As it was set, with at least as many digits as the amount that is compared with it."""
+    return max(about_usd(nano_usd), whole_usd(nano_usd), key=len)
 
 
 def _dollars(nano_usd: int) -> str:

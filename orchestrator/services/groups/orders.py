@@ -1,18 +1,20 @@
-"""Pauses, resumes or cancels the jobs of a group, all in one transaction."""
+"""Orders about a group: pause, resume or cancel its jobs, all in one transaction; set its budget."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from orchestrator.engine.billing.group_budget import changed_part
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
-from orchestrator.services.jobs.commands import being_cancelled, may_pause
+from orchestrator.services.jobs.commands import amount_of, answered, being_cancelled, may_pause
 from orchestrator.services.views import Accepted
 from orchestrator.store import Command, Tx
+from providers.money import whole_usd
 
 
 def pause_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
@@ -41,6 +43,32 @@ def cancel_group(installation: Installation, ref: str, project: str | None = Non
     """Cancel the jobs of a group that have not ended. Raises as `pause_group`."""
     effect = "will end; checkpoints, outputs and costs are kept"
     return _order(installation, "cancel", ref, project, lambda *_: True, effect, caller)
+
+
+def set_group_budget(
+    installation: Installation, ref: str, amount: str | float, project: str | None = None, *, caller: Caller
+) -> Accepted:
+    """Change the budget of a group. `amount` as in the group file: "2.50", "2.50 USD". The parts of its jobs stay as
+    they are; only if all that is left of the budget belongs to a single job, its part changes with it.
+
+    Raises NotFoundError; UsageError for an invalid amount, one that is less than what the jobs have or have spent, for
+    a group without a budget or whose jobs have ended, or if several projects have groups of this name.
+    """
+    nano_usd = amount_of(amount)
+    with installation.store.write() as tx:
+        group = tx.only_group(ref, project)
+        changed = changed_part(tx, group, nano_usd)
+        living = [each for each in tx.outlines_of(tx.job_ids_of_group(group.id)) if each.state not in TERMINAL]
+        order = tx.add_command("group-budget", None, {"group_id": group.id, "nano_usd": nano_usd}, caller.actor)
+    message = f"the budget of group {group.name} becomes {whole_usd(nano_usd)}"
+    if changed is None:
+        message += "; its jobs keep their parts; to change one: tradewind budget set JOB USD"
+    else:
+        job, part = changed
+        message += f", and that of {job.name} {whole_usd(part)}"
+        message += f"; to continue: tradewind resume {job.name}" if job.state in ("paused", "pausing") else ""
+    running = answered(installation, order, f"see its jobs: tradewind queue --group {group.id}")
+    return Accepted("budget", tuple(job.id for job in living), message, running)
 
 
 def _order(

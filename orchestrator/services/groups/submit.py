@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
-from orchestrator.errors import TokenConflictError, UsageError, echoed
+from orchestrator.errors import InfeasibleError, LimitError, TokenConflictError, UsageError, echoed
 from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
 from orchestrator.model import Group, GroupSpec, Job, new_id
@@ -54,9 +56,10 @@ def submit_group(
     if token is not None and (before := submitted_before(installation, group, token)) is not None:
         return before
     view = planned(installation, jobs, only=[job.id for job in jobs])
-    require_startable(view)
-    if not accept_risk:
-        require_accepted_risk(view)
+    with _of_group_file():
+        require_startable(view)
+        if not accept_risk:
+            require_accepted_risk(view)
     for job in jobs:
         make_checkpoint_folder(job)
     with uploaded(installation, jobs, accepted=accept_code) as packed, installation.store.write() as tx:
@@ -79,6 +82,16 @@ def submit_group(
             tx.add_group(known, token=token, digest=_digest(group))
             add_jobs(installation, tx, packed, view.plan, caller=caller)
         return group_view(installation, tx, known)
+
+
+@contextmanager
+def _of_group_file() -> Iterator[None]:
+    """Hints are about the group file, not about a job file."""
+    try:
+        yield
+    except (InfeasibleError, LimitError) as error:
+        error.hint = error.hint.replace("the job file", "the group file")
+        raise
 
 
 def submitted_before(installation: Installation, group: GroupSpec, token: str) -> GroupView | None:

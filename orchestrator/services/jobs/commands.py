@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.engine.billing.group_budget import over_group_budget
+from orchestrator.engine.billing.group_budget import group_remedy, over_group_budget
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.pausing import halted
@@ -79,10 +79,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 def set_budget(installation: Installation, ref: str, amount: str | float, *, caller: Caller) -> Accepted:
     """Set or change a job's budget. `amount` as in the job file: "2.50", "2.50 USD". Raises NotFoundError, and
     UsageError for an invalid amount or one that is already spent."""
-    try:
-        nano_usd = parse_money(amount)
-    except BadValueError as error:
-        raise UsageError(str(error), hint=error.hint or 'write it in US dollars, such as "2.50"') from error
+    nano_usd = amount_of(amount)
     with installation.store.write() as tx:
         job = _living(tx, ref)
         spent = tx.total_nano_usd(job_id=job.id)
@@ -90,13 +87,24 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
             reported = f"{job.name} has already spent {about_usd(spent)}"
             hint = f"name a larger budget, or stop spending: tradewind pause {job.name}"
             raise UsageError(reported, hint=hint)
-        if (why := over_group_budget(tx, job, nano_usd)) is not None:
-            raise UsageError(why, hint="lower the budget of another job of the group first")
+        asked = any(each.args.get("group_id") == job.group_id for each in tx.open_commands() if each.job_id is None)
+        if (
+            not asked and (why := over_group_budget(tx, job, nano_usd)) is not None
+        ):  # else whoever carries them out says
+            raise UsageError(why, hint=group_remedy(tx, job, nano_usd))
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     message = f"the budget of {job.name} becomes {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):
         message += f"; to continue: tradewind resume {job.name}"
     return _accepted(installation, order, "budget", job, message)
+
+
+def amount_of(amount: str | float) -> int:
+    """A budget in nano-USD, given as in the job file. Raises UsageError."""
+    try:
+        return parse_money(amount)
+    except BadValueError as error:
+        raise UsageError(str(error), hint=error.hint or 'write it in US dollars, such as "2.50"') from error
 
 
 def cancel(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
@@ -151,16 +159,23 @@ def _living(tx: Tx, ref: str, *, cancelled: bool = False) -> Job:
 
 
 def _accepted(installation: Installation, order: str, command: str, job: Job, message: str) -> Accepted:
+    led = answered(installation, order, f"see its state: tradewind status {job.name}")
+    return Accepted(command, (job.id,), message, led)
+
+
+def answered(installation: Installation, order: str, hint: str) -> bool:
+    """Wait a moment for the answer to a command. Returns whether a control plane runs; raises the error that it refuses
+    the command with."""
     led = control_plane(installation).running
     give_up = installation.clock.monotonic_s() + ANSWER_WALL_S
     while led:
         with installation.store.read() as tx:
             result = tx.command_result(order)
         if result is not None:
-            if (error := refusal(result, hint=f"see its state: tradewind status {job.name}")) is not None:
+            if (error := refusal(result, hint=hint)) is not None:
                 raise error
             break
         if installation.clock.monotonic_s() >= give_up:
             break
         installation.clock.sleep(POLL_WALL_S)
-    return Accepted(command, (job.id,), message, led)
+    return led

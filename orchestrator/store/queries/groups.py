@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import NamedTuple
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Select, bindparam, select, update
 
 from orchestrator.errors import NotFoundError, UsageError, echoed
 from orchestrator.model import Group
@@ -45,6 +45,7 @@ _WITH_TOKEN: Select[tuple[str, str]] = select(job_group.c.id, job_group.c.digest
 _OUTLINES = select(job_group.c.id, job_group.c.name, job_group.c.policy).where(
     job_group.c.id.in_(bindparam("ids", expanding=True))
 )
+_SET_BUDGET = update(job_group).where(job_group.c.id == bindparam("group_id"))
 _JOBS_OF = select(job.c.id).where(job.c.group_id == bindparam("group_id")).order_by(job.c.submitted_at_ms, job.c.id)
 
 
@@ -117,6 +118,11 @@ class GroupRows(Transaction):
         UnreadableRowError."""
         row = self._connection.execute(_WITH_TOKEN, {"of_project": project, "of_token": token}).one_or_none()
         return None if row is None else (self.group(str(row.id)), str(row.digest))
+
+    def set_group_budget(self, group_id: str, nano_usd: int) -> None:
+        """Changes the budget of a group. Raises NotFoundError."""
+        if not self._connection.execute(_SET_BUDGET, {"group_id": group_id, "budget_nano_usd": nano_usd}).rowcount:
+            raise NotFoundError(f"there is no group {group_id}", hint="tradewind queue lists the jobs")
 
     def job_ids_of_group(self, group_id: str) -> list[str]:
         """The ids of the group's jobs, in the order of submission."""

@@ -245,7 +245,7 @@ class JobRows(Transaction):
             )
         if self._connection.execute(_GROUP_NAMED, {"ref": ref}).one_or_none() is not None:
             option = f"--group {shlex.quote(ref)}"
-            hint = f"list its jobs: tradewind queue --all {option}; pause, resume and cancel take {option}"
+            hint = f"list its jobs: tradewind queue --all {option}; pause, resume, cancel and budget set take {option}"
             raise NotFoundError(f"{echoed(ref)} is a group of jobs, not a job", hint=hint)
         names = self._connection.execute(_NEWEST_NAMES).scalars()
         close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import Result
@@ -187,7 +188,7 @@ def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> No
     group.write_text(GROUP.replace("$400", "$0.000001"))
     refused = tradewind("plan", "group.yaml")
     assert refused.exit_code == 9
-    assert "smallest budget" in refused.stderr
+    assert re.search(r"a budget of \$[\d.]+ is enough", refused.stderr)
 
 
 @pytest.mark.usefixtures("group")
@@ -219,7 +220,7 @@ def test_a_group_where_a_job_is_expected_is_called_one(tradewind: Run) -> None:
         assert refused.exit_code == 4
         assert "is a group of jobs, not a job" in refused.stderr
         (advised,) = re.findall(r"tradewind queue [^;]*", refused.stderr)
-        (option,) = re.findall(r"pause, resume and cancel take (--group .*)", refused.stderr)
+        (option,) = re.findall(r"pause, resume, cancel and budget set take (--group .*)", refused.stderr)
         assert "fresh" in tradewind(*shlex.split(advised)[1:]).stdout
     assert tradewind("pause", *shlex.split(option)).exit_code == 0
 
@@ -242,6 +243,64 @@ def test_cancelling_needs_the_project_if_two_have_a_group_of_that_name(tradewind
     assert document["job_ids"] == [each["id"] for each in listed]
 
 
+def test_the_budget_of_a_group_is_set_with_and_without_others_in_it(tradewind: Run, group: Path) -> None:
+    tradewind("submit", "group.yaml", "--yes")
+    parts = {each["name"]: each["budget_nano_usd"] / 1e9 for each in _listed(tradewind, "sweep")}
+    refused = tradewind("budget", "set", "fresh", f"{parts['fresh'] + 2:.2f}")
+    assert refused.exit_code == 2
+    said = " ".join(refused.stderr.split())
+    assert "the other jobs of its group sweep have the rest of its $400.00 budget" in said
+    (whole,) = re.findall(r"raise the budget of the group first: tradewind budget set --group sweep (\d+\.\d\d);", said)
+    assert float(whole) == pytest.approx(402, abs=0.02)
+    (other,) = re.findall(r"or lower that of another job: tradewind budget set (\S+) USD", said)
+    assert other in parts
+    assert other != "fresh"
+    less = tradewind("budget", "set", "--group", "sweep", "399.99")
+    assert less.exit_code == 2
+    assert "the jobs of sweep have $400.00 of its budget; $0.00 is spent" in " ".join(less.stderr.split())
+    document = json.loads(tradewind("budget", "set", "--group", "sweep", whole, "--output", "json").stdout)
+    assert (document["schema"], document["command"]) == ("tradewind/accepted/v1", "budget")
+    assert len(document["job_ids"]) == 4
+    assert "its jobs keep their parts" in document["message"]
+    # no control plane has carried that out yet, and the one that does carries out both
+    assert tradewind("budget", "set", "fresh", f"{parts['fresh'] + 2:.2f}").exit_code == 0
+
+    group.write_text(GROUP.partition("  - {name: next")[0].replace("sweep", "one"))
+    tradewind("submit", "group.yaml", "--yes")
+    (own,) = _listed(tradewind, "one")
+    assert own["budget_nano_usd"] == 400 * 10**9
+    refused = tradewind("budget", "set", own["id"], "401")
+    said = " ".join(refused.stderr.split())
+    assert "fresh may have at most $400.00, which is the budget of its group one" in said
+    (way,) = re.findall(r"raise the budget of the group instead: tradewind (budget set --group one 401\.00)", said)
+    assert "becomes $401.00, and that of fresh $401.00" in " ".join(tradewind(*way.split()).stdout.split())
+
+
+def _listed(tradewind: Run, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(tradewind("queue", "--group", group, "--output", "json").stdout)["jobs"]
+    return found
+
+
+@pytest.mark.usefixtures("group")
+def test_a_budget_is_set_of_a_job_or_a_group_and_never_without_an_amount(tradewind: Run, group: Path) -> None:
+    tradewind("submit", "group.yaml", "--yes")
+    for arguments, word in (
+        ((), "the amount is missing"),
+        (("fresh",), "the amount is missing"),
+        (("--group", "sweep"), "the amount is missing"),
+        (("fresh", "3", "--group", "sweep"), "takes a job or --group"),
+        (("fresh", "3", "--project", "default"), "no group is named"),
+        (("--group", "sweep", "much"), "much"),
+    ):
+        refused = tradewind("budget", "set", *arguments)
+        assert refused.exit_code == 2
+        assert word in refused.stderr
+    assert tradewind("budget", "set", "--group", "nothing", "3").exit_code == 4
+    group.write_text(GROUP.replace("budget: $400\n", "").replace("sweep", "free"))
+    tradewind("submit", "group.yaml", "--yes")
+    assert "free was submitted without a budget" in tradewind("budget", "set", "--group", "free", "3").stderr
+
+
 def test_plan_dry_run_and_submit_agree_on_budgets(tradewind: Run, group: Path) -> None:
     ways = [["plan", "group.yaml"], ["submit", "group.yaml", "--dry-run"], ["submit", "group.yaml", "--yes"]]
     accept_risk = [*ways[2], "--accept-risk"]
@@ -249,7 +308,7 @@ def test_plan_dry_run_and_submit_agree_on_budgets(tradewind: Run, group: Path) -
         group.write_text(GROUP.replace("$400", amount))
         refused = [tradewind(*way) for way in (*ways, accept_risk)]
         assert [each.exit_code for each in refused] == [9] * 4
-        named = {each.stderr.split("the smallest budget that is enough is $")[1].split()[0] for each in refused}
+        named = {each.stderr.split("hint: a budget of $")[1].split()[0] for each in refused}
         assert len(named) == 1
     group.write_text(GROUP.replace("400", named.pop()))
     assert [tradewind(*way).exit_code for way in ways] == [0] * 3
@@ -275,12 +334,17 @@ def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -
     places = [shown.stdout.index(f"\n{name}: ") for name in ("fresh", "next", "seeds-seed1", "seeds-seed2")]
     assert sorted(places) == places
     assert places[-1] < shown.stdout.index("sweep: 4 jobs")
+    heading = "each job alone, without the budget of the group:"
+    assert shown.stdout.startswith(f"{heading}\n")
+    assert heading in tradewind("submit", "group.yaml", "--yes", "--why").stderr
     assert "--for group.yaml" not in shown.stdout
     assert "seeds-seed2: " in tradewind("submit", "group.yaml", "--dry-run", "--why").stdout
     assert "seeds-seed2: " in tradewind("submit", "group.yaml", "--yes", "--why").stderr
     refused = tradewind("plan", "group.yaml", "--why", "--output", "json")
     assert refused.exit_code == 2
     assert json.loads(refused.stdout)["error"]["hint"]
+    group.write_text(GROUP.replace("budget: $400\n", ""))
+    assert tradewind("plan", "group.yaml", "--why").stdout.startswith("each job alone:\n")
 
 
 def test_gpus_that_no_machine_has_are_named_with_all_jobs_that_ask_for_them(tradewind: Run, group: Path) -> None:

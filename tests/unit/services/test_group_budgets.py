@@ -127,6 +127,29 @@ def test_the_budget_that_is_named_is_enough_for_plan_and_submit(
     assert view.cost_nano_usd <= amount
 
 
+@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("machines", ["installation", "scarce"])
+def test_what_the_plan_shows_as_the_cost_or_as_needed_is_accepted_as_a_budget(
+    request: pytest.FixtureRequest, name: str, machines: str
+) -> None:
+    installation, work = request.getfixturevalue(machines), GROUPS[name]()
+    view = plan_group(installation, work)
+    text = " ".join(group_plan(view, Screen()).split())
+    (total,) = re.findall(r"together about \$([\d.]+)", text)
+    more = re.findall(r"a budget must be at least \$([\d.]+), with likely", text)
+    least = sum(each.least_budget_nano_usd for each in view.jobs)
+    assert bool(more) is (least > usd(total))
+    assert plan_group(installation, replace(work, budget_nano_usd=usd(more[0] if more else total)))
+    for missing in (1, least // 3):
+        with pytest.raises(LimitError) as refused:
+            plan_group(installation, replace(work, budget_nano_usd=least - missing))
+        has, needs = (usd(each) for each in re.findall(r"\$([\d.]+)", str(refused.value)))
+        assert has == least - missing < least <= needs
+        assert re.search(r"is \$\d\.\d{4}", str(refused.value)) or has >= usd(1)
+        assert ("the cost of the plan" in str(refused.value)) is (least == view.cost_nano_usd)
+        assert plan_group(installation, replace(work, budget_nano_usd=needs))
+
+
 @pytest.mark.parametrize("name", ["two alike", "uneven", "deadlines", "makespan"])
 def test_a_budget_that_plan_accepts_submit_refuses_at_most_for_its_risk(installation: Installation, name: str) -> None:
     work = GROUPS[name]()
@@ -138,8 +161,9 @@ def test_a_budget_that_plan_accepts_submit_refuses_at_most_for_its_risk(installa
         between = replace(work, budget_nano_usd=least + round(part * (enough - least)))
         assert plan_group(installation, between).budget_nano_usd == between.budget_nano_usd
         submit(installation, between, accept_risk=True)
-    with pytest.raises(LimitError, match="80%"):
+    with pytest.raises(LimitError, match="80%") as risky:
         submit(installation, replace(work, budget_nano_usd=least))
+    assert risky.value.hint == "relax them in the group file, or add --accept-risk"
 
 
 @pytest.mark.parametrize("machines", ["installation", "scarce"])

@@ -24,6 +24,7 @@ from orchestrator.cli.render.text import (
 )
 from orchestrator.services.groups.views import GroupPlanView, GroupView, PlannedJob, UnitWorth, Without
 from orchestrator.services.views import JobList
+from providers.money import at_least_usd, rounded_up
 from providers.offer import OfferId
 
 OBJECTIVES = {
@@ -100,16 +101,29 @@ def _some(names: Sequence[str]) -> str:
 
 def _sums(view: GroupPlanView) -> str:
     takes = "-" if view.finish_at_ms is None else span((view.finish_at_ms - view.at_ms) / 1000)
-    budget = "" if view.budget_nano_usd is None else f" of the {budget_amount(view.budget_nano_usd)} budget"
+    total, budget = at_least_usd(view.cost_nano_usd), ""
+    if view.budget_nano_usd is not None:
+        budget = f" of the {budget_amount(view.budget_nano_usd)} budget"
+        total = total if rounded_up(view.cost_nano_usd) <= view.budget_nano_usd else budget_amount(view.budget_nano_usd)
     ends = f"the last job ends after about {takes}"
     without = "interruptions, moves and waits for limits" if view.full_limits else "interruptions and moves"
-    return f"together about {amount(view.cost_nano_usd)}{budget}; {ends} (estimates, without {without})"
+    return f"together about {total}{budget}; {ends} (estimates, without {without})"
 
 
 def _short(view: GroupPlanView) -> str:
-    """That the budget pays for the jobs, but not for all that may happen to them."""
+    """What a budget must be, if that is more than the cost; that the budget pays for the jobs, but not for all that may
+    happen to them."""
+    least = sum(job.least_budget_nano_usd for job in view.jobs)
+    if view.budget_nano_usd is None and least > rounded_up(view.cost_nano_usd):
+        must = f"a budget must be at least {at_least_usd(least)}, with likely interruptions and changes of prices"
+        own = _own_short(view)
+        return f"{must}\n{own}" if own else must
     if view.budget_nano_usd is not None and view.budget_nano_usd < view.enough_budget_nano_usd:
         return f"{RISKY} the budget; {_cents(view.enough_budget_nano_usd)} would be enough"
+    return _own_short(view)
+
+
+def _own_short(view: GroupPlanView) -> str:
     names = [
         f"{clean(job.name)} ({_cents(job.enough_budget_nano_usd)} would be enough)"
         for job in view.jobs

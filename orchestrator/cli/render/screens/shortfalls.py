@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.cli.render.text import amount, clean
+from orchestrator.cli.render.text import clean
 from orchestrator.services.shortfalls import FullLimit, ProjectMoney
-from providers.money import whole_usd
+from providers.money import at_least_usd, at_most_usd, whole_usd
 
 
 def shortfalls(short: Sequence[ProjectMoney], full: Sequence[FullLimit]) -> Iterator[str]:
     """A line for each project whose budget is too small, and for each limit that has no room."""
     for money in short:
-        name, left = clean(money.project), amount(max(money.budget_nano_usd - money.spent_nano_usd, 0))
+        name, left = clean(money.project), at_most_usd(max(money.budget_nano_usd - money.spent_nano_usd, 0))
+        cost = at_least_usd(money.cost_nano_usd)
         yield (
-            f"project {name} has {left} left, less than the {amount(money.cost_nano_usd)} of this plan, so its jobs "
+            f"project {name} has {left} left, less than the {cost} of this plan, so its jobs "
             f"will be paused; to avoid that, raise projects.{name}.budget in tradewind.toml"
         )
     yield from map(_full, full)
