@@ -60,6 +60,7 @@ def queue(view: JobList, screen: Screen) -> str:
     return blocks(
         table(GROUP if of_group else QUEUE, rows, screen),
         screen(total, "dim"),
+        screen(late_jobs(view.jobs), "yellow"),
         _requests(view.jobs),
         screen(next_page(screen.command, view.next_cursor), "dim"),
         screen(note_simulated(view.simulated), "dim"),
@@ -89,6 +90,14 @@ def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
     )
 
 
+def late_jobs(jobs: Sequence[JobView]) -> str:
+    """The jobs that are not expected to meet their deadlines, a line for each; empty if there are none."""
+    names = told_apart((job.id, job.name) for job in jobs)
+    lines = [f"{clean(names[job.id])}: {job.lateness}" for job in jobs if job.late_s is not None]
+    hidden = len(lines) - SHOWN_REQUESTS
+    return "\n".join([*lines[:SHOWN_REQUESTS], *[f"and {hidden} more jobs are late"] * (hidden > 0)])
+
+
 def _requests(jobs: Sequence[JobView]) -> str:
     """What no control plane has carried out yet: the column of notes does not fit on a narrow screen."""
     asking = [(kind, job) for job in jobs for kind in job.requested]
@@ -116,7 +125,7 @@ def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
         ("objective", view.objective),
         ("submitted", instant(view.submitted_at_ms)),
         ("ended", instant(view.finished_at_ms)),
-        ("deadline", instant(view.deadline_at_ms)),
+        ("deadline", _deadline(view)),
         ("budget", budget_amount(view.budget_nano_usd)),
         ("runs on", view.offer_id or "-"),
         ("price", rate(view.nano_usd_per_hour)),
@@ -128,6 +137,11 @@ def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
     shown = [row for row in rows if row[1] not in ("-", "")]
     columns = (Column(""), Column("", text=True, state=True))
     return blocks(table(columns, shown, screen), screen(note_simulated(view.simulated), "dim"))
+
+
+def _deadline(view: JobView) -> str:
+    at = instant(view.deadline_at_ms)
+    return at if view.late_s is None else f"{at}, {view.lateness}"
 
 
 def _to_go(view: JobView) -> str:
