@@ -125,6 +125,12 @@ class Installation:
         """Whether `store_root` was ever another one. Raises StoreError."""
         return bool(tx.left_roots()) or self.former_root(tx, self.clock.now_ms()) is not None
 
+    def root_in_use(self) -> str | None:
+        """The `store_root` with which a control plane started here last, and which one that still runs uses; None if it
+        is the present one, or none did. Raises StoreError."""
+        kept = _former_root(self.state_dir / "store-root")
+        return None if kept in ("", str(self.config.store_root)) else kept
+
     def close(self) -> None:
         """Close the store."""
         self.store.close()

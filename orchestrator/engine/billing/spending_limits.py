@@ -110,11 +110,11 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     least = now.spent + brought + now.release + shortest + then.release + then.stop
     why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}"
     why += egress
-    cents = (least + round(MARGIN * to_finish)) // 10_000_000 + 1
+    cents, name = (least + round(MARGIN * to_finish)) // 10_000_000 + 1, ctx.typed_name(job)
     if to_finish:
-        return f"{why}; to continue: tradewind budget set {job.name} {cents / 100:.2f}"
+        return f"{why}; to continue: tradewind budget set {name} {cents / 100:.2f}"
     more = f"${cents / 100:.2f} is enough to rent it, and training takes more"
-    return f"{why}; {more}; to continue: tradewind budget set {job.name} USD"
+    return f"{why}; {more}; to continue: tradewind budget set {name} USD"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hour: int, to_come: int = 0) -> str | None:
@@ -156,14 +156,14 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     budget = job.spec.budget_nano_usd
     assert budget is not None
     reserve = now.release + now.stop
-    why = spent_of(now.spent, budget)
+    why, name = spent_of(now.spent, budget), ctx.typed_name(job)
     why += f"; {about_usd(reserve)} is reserved to save a checkpoint and end its machines"
     rest = _to_finish_nano_usd(ctx, job, current)
     if rest is None:
-        return f"{why}; to continue: tradewind budget set {job.name} USD, then tradewind resume {job.name}"
+        return f"{why}; to continue: tradewind budget set {name} USD, then tradewind resume {name}"
     cents = -(-(now.spent + reserve + round(MARGIN * rest)) // 10_000_000)
     more = f"finishing at the present speed and price costs about {about_usd(rest)} more"
-    order = f"tradewind budget set {job.name} {cents / 100:.2f}, then tradewind resume {job.name}"
+    order = f"tradewind budget set {name} {cents / 100:.2f}, then tradewind resume {name}"
     return f"{why}; {more}; to continue: {order}"
 
 

@@ -272,7 +272,9 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves, to_finish)) is not None:
         if job.state == "queued" and not tx.runs(job_id=job.id, unsettled=True):
             tx.add_plan(plan)
-            pause(ctx, tx, job, None, f"{refusal}, then tradewind resume {job.name}", actor=ACTOR)
+            pause(
+                ctx, tx, job, None, f"{refusal}, then tradewind resume {tx.typed_name(job.id, job.name)}", actor=ACTOR
+            )
         else:
             _hold(ctx, tx, job, refusal, plan)
         return False
@@ -346,9 +348,10 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
             ctx.event(tx, lateness.AT_RISK, placement.reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
         began = any(run.billed_from_ms is not None for run in tx.runs(job_id=job.id))
-        order = "" if began else f"; to set it: tradewind budget set {job.name} USD"
+        name = tx.typed_name(job.id, job.name)
+        order = "" if began else f"; to set it: tradewind budget set {name} USD"
         tx.add_plan(plan)
-        pause(ctx, tx, job, None, f"{placement.reason}{order}, then tradewind resume {job.name}", actor=ACTOR)
+        pause(ctx, tx, job, None, f"{placement.reason}{order}, then tradewind resume {name}", actor=ACTOR)
     elif job.state == "queued":
         _report_waiting(ctx, tx, job, why_later(ctx, job) or placement.reason, plan, placement.again_at_ms)
 

@@ -277,7 +277,7 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
         alive = {job.id: job.name for job in jobs if job.state not in ("queued", "starting")}
         runs = tx.runs_of(list(alive), left_out)
         unreported = [name for job_id, name in alive.items() if not has_stepped(runs[job_id])]
-        shown = [job.name if tx.find_job(job.name).id == job.id else job.id for job in jobs[:MOST_NAMED]]
+        shown = [tx.typed_name(job.id, job.name) for job in jobs[:MOST_NAMED]]
     if not asked:
         return
     if len(asked) == 1:
