@@ -178,7 +178,7 @@ def _keep_root(installation: Installation) -> None:
     changed = former not in ("", root)
     if changed and (users := _users_of_root(installation)):
         origin = installation.config.origins.get("store_root", "default")
-        remedy = "set it back; to change it, first end them: tradewind down"
+        remedy = f"set it back (TRADEWIND_STORE_ROOT={former}); to change it, first end them: tradewind down"
         raise SpecError([Problem(origin, 0, 0, "store_root", f"is {root}, but {users} still use {former}", remedy)])
     installation.prepare_control()
     if changed:
