@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from orchestrator.services.views import EventList, Fetched, JobList, JobView, Lo
 
 EVENTS = (Column(""), Column("", 2), Column("", 1), Column("", text=True))  # no heads: batches follow each other
 SHOWN_REQUESTS = 8
+SHORT_REASON = len("not measured yet")
 QUEUE = (
     Column("name"),
     Column("state", state=True),
@@ -83,11 +85,20 @@ def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
         job.zone or "-",
         rate(job.nano_usd_per_hour),
         amount(job.paid_nano_usd),
-        job.to_go,
+        _to_go_in_short(job),
         str(job.migrations),
         job.quarantine or job.note,
         job.id,
     )
+
+
+def _to_go_in_short(job: JobView) -> str:
+    """So that a long reason why one job has no forecast takes no column from the others: `status` has all of it."""
+    said = job.to_go
+    if job.forecast is not None or len(said) <= SHORT_REASON:
+        return said
+    begins = re.split("[:;,]", said)[0]
+    return begins if len(begins) <= SHORT_REASON else "not known"
 
 
 def late_jobs(jobs: Sequence[JobView]) -> str:
