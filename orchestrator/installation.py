@@ -125,6 +125,12 @@ class Installation:
         """Whether `store_root` was ever another one. Raises StoreError."""
         return bool(tx.left_roots()) or self.former_root(tx, self.clock.now_ms()) is not None
 
+    def root_in_use(self) -> str | None:
+        """The `store_root` with which a control plane started here last, and which one that still runs uses; None if it
+        is the present one, or none did. Raises StoreError."""
+        kept = _former_root(self.state_dir / "store-root")
+        return None if kept in ("", str(self.config.store_root)) else kept
+
     def close(self) -> None:
         """Close the store."""
         self.store.close()
@@ -172,7 +178,7 @@ def _keep_root(installation: Installation) -> None:
     changed = former not in ("", root)
     if changed and (users := _users_of_root(installation)):
         origin = installation.config.origins.get("store_root", "default")
-        remedy = "set it back; to change it, first end them: tradewind down"
+        remedy = f"set it back (TRADEWIND_STORE_ROOT={former}); to change it, first end them: tradewind down"
         raise SpecError([Problem(origin, 0, 0, "store_root", f"is {root}, but {users} still use {former}", remedy)])
     installation.prepare_control()
     if changed:

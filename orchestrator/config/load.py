@@ -23,7 +23,7 @@ from orchestrator.config.settings import (
     PriceSources,
     section_of,
 )
-from orchestrator.config.store_url import url_of_file
+from orchestrator.config.store_url import STORE_FILE, url_of_file
 from orchestrator.config.toml import TomlFile, read_toml
 from orchestrator.config.values import FieldErrors, Setting, typed
 from orchestrator.errors import Problem, SpecError, did_you_mean, one_edit_apart
@@ -184,7 +184,7 @@ def _derive(values: dict[str, object], environ: Mapping[str, str]) -> None:
         values["state_dir"] = user_state_path("tradewind").absolute()
     state_dir = values["state_dir"]
     values.setdefault("store_root", state_dir)
-    values.setdefault("store_url", url_of_file(Path(str(state_dir), "tradewind.db")))
+    values.setdefault("store_url", url_of_file(Path(str(state_dir), STORE_FILE)))
     values.setdefault("providers.local.clock_factor", 1.0 if _real_clouds(values) else CLOCK_FACTOR)
     name = f"tw-{zlib.crc32(os.fsencode(str(state_dir))):08x}"
     temp_dir = Path(environ.get("TMPDIR") or "/tmp", name)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote
 
+STORE_FILE = "tradewind.db"
+"""The store in a state folder, unless `store_url` names another one."""
+
 
 def url_of_file(path: Path) -> str:
     """The SQLite URL of a file, whatever is in its path: `%` begins an escape and `?` the options of a URL."""

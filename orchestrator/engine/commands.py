@@ -196,7 +196,7 @@ def _set_budget(ctx: Context, tx: Tx, job: Job, wanted: int, actor: str) -> str:
     was = "none before" if before is None else f"before: {format_usd(before)}"
     message = f"the budget is now {format_usd(wanted)} ({was}; {about_usd(spent)} spent so far)"
     if job.state in ("pausing", "paused"):
-        message += f"; to continue: tradewind resume {job.name}"
+        message += f"; to continue: tradewind resume {tx.typed_name(job.id, job.name)}"
     ctx.event(tx, "job.budget", message, job, actor=actor, before_nano_usd=before, nano_usd=wanted)
     return message
 

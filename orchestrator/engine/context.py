@@ -309,6 +309,11 @@ class Context:
         """Let `waited_s` begin again."""
         self.pacing.pop(key, None)
 
+    def typed_name(self, job: Job) -> str:
+        """What to type for a job in the commands of an advice."""
+        with self.installation.store.read() as tx:
+            return tx.typed_name(job.id, job.name)
+
     def event(
         self,
         tx: Tx,

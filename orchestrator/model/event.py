@@ -13,7 +13,8 @@ EntryKind = Literal["compute", ChargeKind, "correction"]
 
 EVENT_KINDS: frozenset[str] = frozenset(
     {
-        *(f"job.{name}" for name in ("submitted", "waits", "missing_secrets", "at_risk", "budget", "quarantined")),
+        *(f"job.{name}" for name in ("submitted", "waits", "missing_secrets", "budget", "quarantined")),
+        *(f"job.{name}" for name in ("at_risk", "on_time")),
         *(f"job.{name}" for name in ("released", "pausing", "paused", "gave_way", "resumed")),
         *(f"job.{name}" for name in ("cancelling", "cancelled", "finished", "failed")),
         *(f"run.{end}" for end in get_args(RunEnd)),

@@ -11,6 +11,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import Alternative, Entry, Event, JobForecast, Migration, Placement, Plan, Run
 from orchestrator.reports import report as reports
 from orchestrator.reports.views import JobReport
+from orchestrator.services.jobs.current import late_s
 from orchestrator.services.jobs.forecasts import recorded
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.plan import decision, offers_shown
@@ -104,7 +105,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
     return JobPage(
         at_ms=now,
         simulated=view.simulated,
-        report=_with_forecast(row, forecast),
+        report=_with_forecast(row, forecast, now),
         error=(facts.error or "").strip() if job.state == "failed" else "",
         first=_first(plans[0].at_ms, plans[0].placements[0]) if plans else None,
         facts=about,
@@ -118,11 +119,12 @@ def job_page(installation: Installation, ref: str) -> JobPage:
     )
 
 
-def _with_forecast(row: JobReport, forecast: object) -> JobReport:
+def _with_forecast(row: JobReport, forecast: object, now_ms: int) -> JobReport:
     """The report with the control plane's last forecast, if the report had no newer one."""
     if row.job.forecast is not None or not isinstance(forecast, JobForecast):
         return row
-    return replace(row, job=replace(row.job, forecast=forecast, no_forecast=""))
+    late = late_s(row.job, forecast, now_ms)
+    return replace(row, job=replace(row.job, forecast=forecast, no_forecast="", late_s=late))
 
 
 def _plans(tx: Tx, job_id: str) -> list[Plan]:

@@ -52,7 +52,8 @@ class Saving:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The open jobs together: paid so far, and expected to the end with the 5th and 95th percentile added up; against
-    their budgets, for those that have one. `unknown` jobs have no forecast."""
+    their budgets, for those that have one. `unknown` jobs have no forecast; `without_forecast`
+    are those of them that have a budget."""
 
     jobs: int
     paid_nano_usd: int
@@ -64,6 +65,7 @@ class Expected:
     budgeted_expected_nano_usd: int
     budget_nano_usd: int
     over: tuple[JobView, ...]
+    without_forecast: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,7 @@ def _expected(views: tuple[JobView, ...]) -> Expected:
             for each, forecast in within
             if each.paid_nano_usd + forecast.cost_nano_usd > (each.budget_nano_usd or 0)
         ),
+        without_forecast=sum(each.forecast is None and each.budget_nano_usd is not None for each in views),
     )
 
 

@@ -93,6 +93,19 @@ class JobView:
     group_id: str | None = None
     group: str | None = None  # its name
     requested: tuple[str, ...] = ()  # commands that no control plane has carried out yet, such as "cancel"
+    late_s: float | None = None  # how long after its deadline it is expected to finish; None: not late, or not known
+
+    @property
+    def lateness(self) -> str:
+        """That it misses its deadline, in words; empty if that is not expected."""
+        if self.late_s is None:
+            return ""
+        from orchestrator.formats.readable import span
+
+        late = span(self.late_s)
+        if self.forecast is None:
+            return f"its deadline passed {late} ago"
+        return f"expected to finish {late} after its deadline"
 
     @property
     def zone(self) -> str | None:

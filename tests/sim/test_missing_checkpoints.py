@@ -11,7 +11,10 @@ import pytest
 from orchestrator.engine.inputs.snapshot import inputs
 from orchestrator.model import Job, JobSpec
 from orchestrator.nodes.unpacking import code_key
+from orchestrator.services.caller import Caller
 from orchestrator.services.checkpoints.elsewhere import elsewhere
+from orchestrator.services.doctor.objects import store_root
+from orchestrator.services.jobs import commands
 from orchestrator.services.jobs.current import status
 from orchestrator.store import LeftRoot
 from tests.sim.harness import FINE_STRIDE_S, SimulatedInstallation, check_truth, train_spec
@@ -169,3 +172,42 @@ def test_a_job_that_has_not_started_pauses_if_its_code_is_in_a_former_store_root
     assert len(elsewhere(home.installation)) == 1
     home.ask("resume", job)
     home.until(lambda: bool(home.runs(job)))
+
+
+def test_advice_names_a_job_by_its_id_where_another_has_its_name(home: SimulatedInstallation, tmp_path: Path) -> None:
+    job = paused_and_moved(home, tmp_path)
+    home.submit(job.name, steps=10)
+    ((words, remedy),) = elsewhere(home.installation)
+    assert words.endswith(f": {job.id}")
+    assert f"`tradewind checkpoints ls {job.id}`" in remedy
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    assert f"tradewind resume {job.id} (" in home.events(job, "job.paused")[-1].message
+
+
+def test_resume_does_not_promise_a_checkpoint_that_a_job_paused_without(
+    home: SimulatedInstallation, tmp_path: Path
+) -> None:
+    job = paused_and_moved(home, tmp_path)
+    caller = Caller("me")
+    assert "resumes from its checkpoint" in commands.resume(home.installation, job.id, caller=caller).message
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    said = commands.resume(home.installation, job.id, caller=caller).message
+    assert said == (
+        f"{job.name} paused without a checkpoint; it resumes from one if that is there now, else from step 0, on the "
+        "offer that is best now"
+    )
+
+
+def test_doctor_says_that_a_control_plane_still_uses_the_former_store_root(
+    home: SimulatedInstallation, tmp_path: Path
+) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 12)
+    former = str(home.config.store_root)
+    (home.installation.state_dir / "store-root").write_text(former)
+    changed = replace(home.installation, config=replace(home.config, store_root=tmp_path))
+    ((_, remedy),) = elsewhere(changed)
+    assert f"the control plane that runs goes on with {former}, and the jobs pause after the next start" in remedy
+    check = store_root(changed)
+    assert (check.state, f"the control plane that runs uses {former}" in check.found) == ("warn", True)

@@ -116,6 +116,19 @@ def test_without_a_control_plane_the_first_page_says_how_old_it_is(empty: Served
     assert incident["what"].encode() in empty.get("/")[2]
 
 
+def test_the_first_page_counts_budgets_of_jobs_without_a_forecast(empty: Served) -> None:
+    now_ms, train = empty.installation.clock.now_ms(), TrainSpec("a:b", None, {}, "/", {}, (), 100, None)
+    assert b"No open job has a budget." in empty.get("/")[2]
+    with empty.installation.store.write() as tx:
+        for name in ("first", "second"):
+            tx.add_job(Job(f"job_{name}", JobSpec(name, train, budget_nano_usd=10**9), "me", now_ms, "paused"))
+    expected = empty.json("/overview.json")["expected"]
+    assert (expected["budgeted"], expected["unknown"], expected["without_forecast"]) == (0, 2, 2)
+    page = empty.get("/")[2]
+    assert b"No open job has a budget." not in page
+    assert b"2 without a forecast, 2 of them with a budget" in page
+
+
 @pytest.mark.parametrize("path", ["/costs", "/market"])
 def test_a_period_of_a_century_is_refused_with_the_longest_one(empty: Served, path: str) -> None:
     status, _, body = empty.get(f"{path}?since=1926-01-01&until=2026-01-01")

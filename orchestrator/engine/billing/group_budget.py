@@ -124,7 +124,7 @@ def with_group_order(tx: Tx, job: Job, text: str) -> str:
         raised = _raised(tx, divided, job, None if unknown else wanted)
         return raised if divided.follower is not None else f"{raised}, then {found[0]}"
 
-    return re.sub(rf"tradewind budget set {re.escape(job.name)} (USD|\d+\.\d\d)", orders, text)
+    return re.sub(rf"tradewind budget set (?:{re.escape(job.name)}|{job.id}) (USD|\d+\.\d\d)", orders, text)
 
 
 def changed_part(tx: Tx, group: Group, wanted_nano_usd: int) -> tuple[Job, int] | None:

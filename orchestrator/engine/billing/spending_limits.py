@@ -112,7 +112,7 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}"
     why += egress
     cents = (least + round(MARGIN * to_finish)) // 10_000_000 + 1
-    order = f"tradewind budget set {job.name} {f'{cents / 100:.2f}' if to_finish else 'USD'}"
+    order = f"tradewind budget set {ctx.typed_name(job)} {f'{cents / 100:.2f}' if to_finish else 'USD'}"
     why += "" if to_finish else f"; ${cents / 100:.2f} is enough to rent it, and training takes more"
     return f"{why}; to continue: {_as_group(ctx, job, order)}"
 
@@ -156,16 +156,16 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     budget = job.spec.budget_nano_usd
     assert budget is not None
     reserve = now.release + now.stop
-    why = spent_of(now.spent, budget)
+    why, name = spent_of(now.spent, budget), ctx.typed_name(job)
     why += f"; {about_usd(reserve)} is reserved to save a checkpoint and end its machines"
     rest = _to_finish_nano_usd(ctx, job, current)
     if rest is None:
-        order = _as_group(ctx, job, f"tradewind budget set {job.name} USD")
-        return f"{why}; to continue: {order}, then tradewind resume {job.name}"
+        order = _as_group(ctx, job, f"tradewind budget set {name} USD")
+        return f"{why}; to continue: {order}, then tradewind resume {name}"
     cents = -(-(now.spent + reserve + round(MARGIN * rest)) // 10_000_000)
     more = f"finishing at the present speed and price costs about {about_usd(rest)} more"
-    order = _as_group(ctx, job, f"tradewind budget set {job.name} {cents / 100:.2f}")
-    return f"{why}; {more}; to continue: {order}, then tradewind resume {job.name}"
+    order = _as_group(ctx, job, f"tradewind budget set {name} {cents / 100:.2f}")
+    return f"{why}; {more}; to continue: {order}, then tradewind resume {name}"
 
 
 def _as_group(ctx: Context, job: Job, order: str) -> str:

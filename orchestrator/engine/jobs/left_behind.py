@@ -80,7 +80,7 @@ def pauses_left_behind(ctx: Context, job: Job) -> bool:
     without = "without it, it fails" if left.latest is None else "without them, it goes on from step 0"
     why = (
         f"{left.what}, and store_root is {ctx.installation.config.store_root} now: {left.remedy}; "
-        f"then run: tradewind resume {job.name} ({without})"
+        f"then run: tradewind resume {ctx.typed_name(job)} ({without})"
     )
     with ctx.write() as tx:
         if left.latest is not None:

@@ -23,9 +23,10 @@ def pauses_without(ctx: Context, job: Job, newest: Newest) -> bool:
         if latest is None or latest.saved_step is None or latest.saved_step <= left:
             return False
         there = "there is none" if newest.found is None else f"the newest there is of step {left}"
+        name = tx.typed_name(job.id, job.name)
         why = (
             f"its checkpoint of step {latest.saved_step} is missing from {ctx.checkpoint_root(job)}: {there}. Put the "
-            f"checkpoints back, then run: tradewind resume {job.name} (without them, it goes on from step {left})"
+            f"checkpoints back, then run: tradewind resume {name} (without them, it goes on from step {left})"
         )
         tx.update_run(latest.id, saved_step=left)
         pause(ctx, tx, job, None, why, actor=ACTOR)

@@ -449,8 +449,9 @@ def _count_no_progress(ctx: Context, tx: Tx, job: Job, run: Run, message: str) -
     if tx.job_facts(job.id).failures < job.spec.retries:
         count_failure(ctx, tx, job, run, why)
     else:
-        remedy = f"Check `tradewind logs {job.name}`, or allow other offers (where, capacity)"
-        pause(ctx, tx, job, None, f"{why}. {remedy}. Then run: tradewind resume {job.name}", actor=ACTOR)
+        name = tx.typed_name(job.id, job.name)
+        remedy = f"Check `tradewind logs {name}`, or allow other offers (where, capacity)"
+        pause(ctx, tx, job, None, f"{why}. {remedy}. Then run: tradewind resume {name}", actor=ACTOR)
 
 
 def _no_progress(ctx: Context, job: Job, run: Run) -> bool:

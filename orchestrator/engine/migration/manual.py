@@ -20,7 +20,7 @@ from providers.offer import provider_of
 def movable(tx: Tx, job: Job) -> Run:
     """The run that would be moved. Raises UsageError if the job is not running or is already moving."""
     current = snapshot.current_run(tx.runs(job_id=job.id))
-    see = f"see its state: tradewind status {job.name}"
+    see = f"see its state: tradewind status {tx.typed_name(job.id, job.name)}"
     if under_way(tx, job.id) and current is not None:
         raise UsageError(f"{job.name} is already being moved", hint=see)
     if current is None or job.state != "running":
@@ -40,7 +40,7 @@ def check_target(tx: Tx, now_ms: int, config: Config, job: Job, current: Run, of
     if reason:
         raise InfeasibleError(
             f"{job.name} cannot move to {offer_id}: {reason}",
-            hint=f"see which offers fit: tradewind explain {job.name}",
+            hint=f"see which offers fit: tradewind explain {tx.typed_name(job.id, job.name)}",
         )
 
 
@@ -49,7 +49,9 @@ def best_other(tx: Tx, now_ms: int, config: Config, job: Job, current: Run) -> s
     for each in _ranked(tx, now_ms, config, job):
         if each.feasible and each.offer_id != current.offer_id:
             return each.offer_id
-    raise InfeasibleError(f"no other offer fits {job.name}", hint=f"see why: tradewind explain {job.name}")
+    raise InfeasibleError(
+        f"no other offer fits {job.name}", hint=f"see why: tradewind explain {tx.typed_name(job.id, job.name)}"
+    )
 
 
 def _ranked(tx: Tx, now_ms: int, config: Config, job: Job) -> tuple[Alternative, ...]:

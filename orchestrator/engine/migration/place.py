@@ -20,6 +20,7 @@ from orchestrator.engine.jobs.left_behind import pauses_left_behind
 from orchestrator.engine.jobs.pausing import pause
 from orchestrator.engine.jobs.priorities import ahead, in_order, priorities
 from orchestrator.engine.jobs.reserved import at_its_turn, is_known, why_later
+from orchestrator.engine.migration import lateness
 from orchestrator.engine.migration.intent import is_asked, may_change_place, open_migration, under_way
 from orchestrator.engine.migration.limits import check_limits, keep_a_place, within_limits
 from orchestrator.engine.migration.startable import WAIT_EVERY_WALL_S, may_be_placed
@@ -58,6 +59,13 @@ def _place(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> bo
     for again_ms in (each.again_at_ms for each in plan.placements):
         if again_ms is not None:  # jobs on their way are not in this plan, and what an earlier one asked for them holds
             ctx.pacing["again-ms"] = min(float(again_ms), ctx.pacing.get("again-ms", float("inf")))
+    contained_writes(
+        ctx,
+        Compartment.PLACE,
+        lateness.turned(ctx, plan),
+        lambda placement: placement.job_id,
+        lambda tx, placement: lateness.report(ctx, tx, plan, placement),
+    )
     return any(
         contained_writes(
             ctx,
@@ -265,7 +273,9 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves, to_finish)) is not None:
         if job.state == "queued" and not tx.runs(job_id=job.id, unsettled=True):
             tx.add_plan(plan)
-            pause(ctx, tx, job, None, f"{refusal}, then tradewind resume {job.name}", actor=ACTOR)
+            pause(
+                ctx, tx, job, None, f"{refusal}, then tradewind resume {tx.typed_name(job.id, job.name)}", actor=ACTOR
+            )
         else:
             _hold(ctx, tx, job, refusal, plan)
         return False
@@ -335,16 +345,15 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
     reason = with_group_order(tx, job, placement.reason)
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))
-        reported = tx.events(job_id=job.id, kinds=("job.at_risk",), limit=1, newest_first=True)
-        if current is not None and not (reported and reported[0].run_id == current.id):
+        if current is not None and not lateness.is_stuck(tx, job, current.id):
             tx.add_plan(plan)
-            ctx.event(tx, "job.at_risk", reason, job, run=current, plan_id=plan.id)
+            ctx.event(tx, lateness.AT_RISK, reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
         began = any(run.billed_from_ms is not None for run in tx.runs(job_id=job.id))
-        set_it = with_group_order(tx, job, f"tradewind budget set {job.name} USD")
-        order = "" if began else f"; to set it: {set_it}"
+        name = tx.typed_name(job.id, job.name)
+        order = "" if began else f"; to set it: {with_group_order(tx, job, f'tradewind budget set {name} USD')}"
         tx.add_plan(plan)
-        pause(ctx, tx, job, None, f"{reason}{order}, then tradewind resume {job.name}", actor=ACTOR)
+        pause(ctx, tx, job, None, f"{reason}{order}, then tradewind resume {name}", actor=ACTOR)
     elif job.state == "queued":
         _report_waiting(ctx, tx, job, why_later(ctx, job) or reason, plan, placement.again_at_ms)
 

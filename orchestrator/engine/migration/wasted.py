@@ -123,10 +123,11 @@ def pause_job(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
     """Pause a job whose placements were all wasted, and report what they cost and what to change."""
     latest = in_a_row(tx, job.id, "placement.wasted")
     spent = spent_nano_usd(tx, [each.run_id for each in latest], ctx.now_ms)
+    name = tx.typed_name(job.id, job.name)
     reason = (
         f"{len(latest)} machines in a row were rented but never trained, for {about_usd(spent)} so far. "
-        f"Last reason: {latest[0].why}. Likely cause: {_CHANGE[latest[0].cause].format(job=job.name)}. "
-        f"Then run: tradewind resume {job.name}"
+        f"Last reason: {latest[0].why}. Likely cause: {_CHANGE[latest[0].cause].format(job=name)}. "
+        f"Then run: tradewind resume {name}"
     )
     tx.set_job_state(job.id, "paused")
     stopped = stopped_at(tx, job)

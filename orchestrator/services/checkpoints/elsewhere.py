@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from orchestrator.engine.jobs.left_behind import LeftBehind, has_code, left_behind
 from orchestrator.installation import Installation
 from orchestrator.model import Job
+from orchestrator.services.control_plane.presence import control_plane
 from trainers.checkpoint.fences import generations
 from trainers.errors import TrainerError
 from trainers.objects.opening import open_store
@@ -27,7 +29,13 @@ def elsewhere(installation: Installation) -> list[tuple[str, str]]:
     for job, left in found:
         if left is not None and not is_copied(installation, job, left):
             by_root[left.root].append(job)
-    return [(_words(installation, root, jobs), _remedy(root, jobs)) for root, jobs in by_root.items()]
+    with installation.store.read() as tx:
+        names = {job.id: tx.typed_name(job.id, job.name) for jobs in by_root.values() for job in jobs[:MOST_NAMED]}
+    meanwhile = _meanwhile(installation)
+    return [
+        (_words(installation, root, jobs, names), _remedy(root, names[jobs[0].id], meanwhile))
+        for root, jobs in by_root.items()
+    ]
 
 
 def is_copied(installation: Installation, job: Job, left: LeftBehind) -> bool:
@@ -42,16 +50,23 @@ def is_copied(installation: Installation, job: Job, left: LeftBehind) -> bool:
         return False
 
 
-def _words(installation: Installation, root: str, jobs: list[Job]) -> str:
-    names = ", ".join(job.name for job in jobs[:MOST_NAMED])
+def _words(installation: Installation, root: str, jobs: list[Job], names: Mapping[str, str]) -> str:
+    named = ", ".join(names[job.id] for job in jobs[:MOST_NAMED])
     more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
     count = "1 job that has not ended has" if len(jobs) == 1 else f"{len(jobs)} jobs that have not ended have"
     present = installation.config.store_root
-    return f"{count} checkpoints or code in {root}, and store_root is {present} now: {names}{more}"
+    return f"{count} checkpoints or code in {root}, and store_root is {present} now: {named}{more}"
 
 
-def _remedy(root: str, jobs: list[Job]) -> str:
+def _meanwhile(installation: Installation) -> str:
+    """What becomes of the jobs. A control plane that runs keeps the `store_root` with which it began."""
+    if (used := installation.root_in_use()) is not None and control_plane(installation).running:
+        return f"the control plane that runs goes on with {used}, and the jobs pause after the next start"
+    return "until then they pause"
+
+
+def _remedy(root: str, name: str, meanwhile: str) -> str:
     return (
         f"set store_root back to {root} (tradewind down, then tradewind up), or copy what "
-        f"`tradewind checkpoints ls {jobs[0].name}` names; until then they pause; tradewind cancel works as always"
+        f"`tradewind checkpoints ls {name}` names; {meanwhile}; tradewind cancel works as always"
     )

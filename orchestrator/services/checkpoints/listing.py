@@ -121,16 +121,17 @@ def prune(
     job, root = place_of(installation, ref)
     with installation.store.read() as tx:
         open_runs = [run for run in tx.runs(job_id=job.id) if run.end is None]
+        name = tx.typed_name(job.id, job.name)
     if open_runs:
         raise UsageError(
             f"{job.name} is running: its run deletes old checkpoints itself, and writes new ones meanwhile",
-            hint=f"set checkpoint.keep in its job file, or first: tradewind pause {job.name}",
+            hint=f"set checkpoint.keep in its job file, or first: tradewind pause {name}",
         )
     wanted = Keep(keep, hourly, best)
     with readable():
         owner = store.fence(root, job.id)
         if owner is None:
-            hint = what_is_left(installation, job) or f"tradewind status {job.name} shows what it did"
+            hint = what_is_left(installation, job) or f"tradewind status {name} shows what it did"
             raise NotFoundError(f"{job.name} has no checkpoints", hint=hint)
         gone, freed_bytes = surplus(root, job.id, owner.generation, wanted)
         kept = [name for name in store.manifests(root, job.id) if name not in gone]

@@ -42,7 +42,7 @@ from orchestrator.nodes.cluster import remove_left
 from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.control_plane import background_log, presence, project_limits
 from orchestrator.services.control_plane.presence import BACKGROUND, DOWN, may_act
-from orchestrator.services.control_plane.views import IS_COPY, USE_ORIGINAL
+from orchestrator.services.control_plane.views import IS_COPY, use_original
 from orchestrator.services.jobs.commands import OWN_STATE
 from orchestrator.store import LeaderInfo, Leadership
 from orchestrator.store.leadership.leader import TAKEOVER_S
@@ -68,7 +68,7 @@ def control_plane(installation: Installation) -> LeaderInfo | None:
     if leader is None or not may_act(leader):
         return None
     if leader.serves is not None:
-        raise SupersededError(IS_COPY.format(leader.serves), hint=USE_ORIGINAL)
+        raise SupersededError(IS_COPY.format(leader.serves), hint=use_original(leader.serves))
     return leader
 
 
@@ -277,7 +277,7 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
         alive = {job.id: job.name for job in jobs if job.state not in ("queued", "starting")}
         runs = tx.runs_of(list(alive), left_out)
         unreported = [name for job_id, name in alive.items() if not has_stepped(runs[job_id])]
-        shown = [job.name if tx.find_job(job.name).id == job.id else job.id for job in jobs[:MOST_NAMED]]
+        shown = [tx.typed_name(job.id, job.name) for job in jobs[:MOST_NAMED]]
     if not asked:
         return
     if len(asked) == 1:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
+from orchestrator.config.store_url import STORE_FILE
+
 IS_COPY = "this store is a copy of {}, and the control plane serves that one"
-USE_ORIGINAL = (
-    "use the original; to replace it with this copy, run `tradewind down --keep-jobs` there, then here "
-    "`tradewind store adopt` and `tradewind up`"
-)
+
+
+def use_original(file: str) -> str:
+    """What to do with a copy of the store in `file`. The command to run there names the original's state folder, as far
+    as its store is where one has it by default."""
+    folder, name = os.path.split(file)
+    there = "`tradewind down --keep-jobs` in the original's environment"
+    if name == STORE_FILE:  # so written, it names another state folder than that of this command
+        there = f"`tradewind --state-dir {shlex.quote(folder)} down --keep-jobs`"
+    return (
+        f"use the original; to replace it with this copy, run {there}, then `tradewind store adopt` and "
+        "`tradewind up` for this copy"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +48,7 @@ class ControlPlaneView:
         if self.disk_full:
             return "the disk of the state folder is full", "tradewind doctor"
         if self.copy_of is not None:
-            return IS_COPY.format(self.copy_of), USE_ORIGINAL
+            return IS_COPY.format(self.copy_of), use_original(self.copy_of)
         if not self.running:
             return "no control plane is running here", "tradewind up"
         if self.stopped:

@@ -9,6 +9,7 @@ from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.scope import scope_of
 from orchestrator.nodes.channel import control_store, recorded_epoch
 from orchestrator.nodes.key_file import KEY_FILE, KeyFile
+from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.doctor.bucket_rules import costly_rules
 from orchestrator.services.doctor.rules import Rules
 from orchestrator.services.jobs.run_files import readable
@@ -46,6 +47,8 @@ def store_root(installation: Installation) -> Check:
             warnings.append((what, "unset it if the store has a token service"))
         else:
             found.append(f"access limited to a job can be given to machines of {', '.join(others)}")
+    if (used := installation.root_in_use()) is not None and control_plane(installation).running:
+        warnings.append((f"the control plane that runs uses {used}", f"to use {root}: tradewind down, tradewind up"))
     found += [what for what, _ in warnings]
     if rules.region and installation.config.store_region not in (None, rules.region):
         declared = installation.config.store_region

@@ -84,11 +84,11 @@ def quarantine(installation: Installation) -> Check:
     """Jobs in quarantine, because handling them raised an error."""
     with installation.store.read() as tx:
         found = tx.quarantined()
+        name = tx.typed_name(found[0].job_id, found[0].name) if found else ""
     if not found:
         return Check("jobs", "ok", "none in quarantine")
     shown = "; ".join(f"{each.name} since {iso(each.at_ms)}: {each.why}" for each in found[:MOST_SHOWN])
     more = f" (and {len(found) - MOST_SHOWN} more)" if len(found) > MOST_SHOWN else ""
-    name = found[0].name
     return Check(
         "jobs",
         "fail",

@@ -17,7 +17,7 @@ from orchestrator.engine.migration import manual
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_money
-from orchestrator.model import TERMINAL, Job
+from orchestrator.model import TERMINAL, Job, latest_trained
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.offers.ids import checked_offer_id
@@ -35,7 +35,9 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     with installation.store.write() as tx:
         job = _living(tx, ref)
         if not may_pause(tx, job, tx.open_commands()):
-            raise UsageError(f"{job.name} is already {job.state}", hint=f"tradewind resume {job.name}")
+            raise UsageError(
+                f"{job.name} is already {job.state}", hint=f"tradewind resume {tx.typed_name(job.id, job.name)}"
+            )
         order = tx.add_command("pause", job.id, {}, caller.actor)
         stepped = has_stepped(tx.runs(job_id=job.id, unreadable=left_out))
     if job.state == "queued":
@@ -62,10 +64,14 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         order = tx.add_command("resume", job.id, {}, caller.actor)
         runs = tx.runs(job_id=job.id, unreadable=left_out)
         began, stepped = any(run.training_from_ms is not None for run in runs), has_stepped(runs)
+        latest = latest_trained(runs)
+        without = stepped and latest is not None and latest.saved_step == 0
     if job.state == "pausing":
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
     how = "resumes from its checkpoint" if stepped else "starts"
+    if without:  # it may have been put back
+        how = "paused without a checkpoint; it resumes from one if that is there now, else from step 0,"
     message = f"{job.name} {how} on the offer that is best now"
     if began and not stepped:
         message += f"; it has reported no step, so {OWN_STATE}"
@@ -85,17 +91,17 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         spent = tx.total_nano_usd(job_id=job.id)
         if nano_usd <= spent:
             reported = f"{job.name} has already spent {about_usd(spent)}"
-            hint = f"name a larger budget, or stop spending: tradewind pause {job.name}"
+            hint = f"name a larger budget, or stop spending: tradewind pause {tx.typed_name(job.id, job.name)}"
             raise UsageError(reported, hint=hint)
         asked = any(each.args.get("group_id") == job.group_id for each in tx.open_commands() if each.job_id is None)
-        if (
-            not asked and (why := over_group_budget(tx, job, nano_usd)) is not None
-        ):  # else whoever carries them out says
+        # If the budget of the group is about to change, the control plane checks this one after that.
+        if not asked and (why := over_group_budget(tx, job, nano_usd)) is not None:
             raise UsageError(why, hint=group_remedy(tx, job, nano_usd))
+        name = tx.typed_name(job.id, job.name)
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     message = f"the budget of {job.name} becomes {format_usd(nano_usd)}"
     if job.state in ("paused", "pausing"):
-        message += f"; to continue: tradewind resume {job.name}"
+        message += f"; to continue: tradewind resume {name}"
     return _accepted(installation, order, "budget", job, message)
 
 
@@ -152,14 +158,20 @@ def _living(tx: Tx, ref: str, *, cancelled: bool = False) -> Job:
     """A job that has not ended and, unless `cancelled`, is not to be cancelled by the next control plane either."""
     job = tx.find_job(ref)
     if job.state in TERMINAL:
-        raise UsageError(f"{job.name} is {job.state}", hint=f"see its result: tradewind report {job.name}")
+        raise UsageError(
+            f"{job.name} is {job.state}", hint=f"see its result: tradewind report {tx.typed_name(job.id, job.name)}"
+        )
     if not cancelled and being_cancelled(job, tx.open_commands()):
-        raise UsageError(f"{job.name} is being cancelled", hint=f"see its state: tradewind status {job.name}")
+        raise UsageError(
+            f"{job.name} is being cancelled", hint=f"see its state: tradewind status {tx.typed_name(job.id, job.name)}"
+        )
     return job
 
 
 def _accepted(installation: Installation, order: str, command: str, job: Job, message: str) -> Accepted:
-    led = answered(installation, order, f"see its state: tradewind status {job.name}")
+    with installation.store.read() as tx:
+        name = tx.typed_name(job.id, job.name)
+    led = answered(installation, order, f"see its state: tradewind status {name}")
     return Accepted(command, (job.id,), message, led)
 
 

@@ -182,6 +182,17 @@ def job_views(
     return tuple(_view(installation, job, found[job.id], said.get(job.id), groups) for job in jobs)
 
 
+def late_s(job: Job | JobView, said: JobForecast | str | None, now_ms: int) -> float | None:
+    """How long after its deadline a job is expected to finish, by a forecast that may be older than `now_ms`; without
+    one, how long ago the deadline passed. None if it is not late, or if that is not known."""
+    if job.deadline_at_ms is None or job.state in TERMINAL:
+        return None
+    ends_ms = now_ms
+    if isinstance(said, JobForecast):
+        ends_ms = max(now_ms, said.at_ms + round(said.duration_s * 1000))
+    return (ends_ms - job.deadline_at_ms) / 1000 if ends_ms > job.deadline_at_ms else None
+
+
 def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, JobRecord]:
     """The stored data of these jobs, by job id, in a fixed number of queries. Raises RowError, also for a job whose
     damaged id finds no row."""
@@ -260,6 +271,7 @@ def _view(
         group_id=job.group_id,
         group=None if group is None else group.name,
         requested=tuple(each.kind for each in known.requested),
+        late_s=late_s(job, said, installation.clock.now_ms()),
         **_foretold(said),
     )
 

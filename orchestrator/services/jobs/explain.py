@@ -9,6 +9,7 @@ from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs.current import job_view
+from orchestrator.services.jobs.forecasts import forecasts
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.plan import decision, not_rentable, offers_shown
 from orchestrator.services.views import Decision, Explanation, JobView, StepTime
@@ -48,9 +49,9 @@ def why_paused(job: JobView) -> str:
 
 
 def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
-    view = job_view(installation, tx, job)
+    view = job_view(installation, tx, job, forecasts(installation, tx, [job])[job.id])
     plan = tx.latest_plan(job.id) if job.state != "paused" else None  # it waits for its user, not for an offer
-    decisions = _decisions(tx, plan, [job])
+    decisions = tuple(_as_known_now(view, each) for each in _decisions(tx, plan, [job]))
     if view.offer_id is not None:
         headline = f"{job.name} is {job.state} on {view.offer_id}"
     else:
@@ -58,7 +59,7 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
     if job.state == "failed":
         headline += f": {(tx.job_facts(job.id).error or 'its code raised').strip().splitlines()[-1]}"
     elif job.state == "paused":
-        headline = why_paused(view)
+        headline = why_paused(view) + (f"; {view.lateness}" if view.lateness else "")
     elif decisions and job.state not in TERMINAL:
         headline += f": {decisions[0].reason}"
     return _explanation(
@@ -70,6 +71,19 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
         simulated=view.simulated,
         history=_history(tx, job.id),
     )
+
+
+def _as_known_now(view: JobView, decided: Decision) -> Decision:
+    """The decision, with what is expected of the deadline now if what it said of that has changed since."""
+    if view.deadline_at_ms is None or decided.finish_at_ms is None:
+        return decided
+    was_late = decided.finish_at_ms > view.deadline_at_ms
+    if view.late_s is not None:
+        so_far = f"; as of the decision: {decided.reason}" if was_late else ""
+        return replace(decided, reason=view.lateness + so_far)
+    if was_late and view.forecast is not None:
+        return replace(decided, reason="expected to finish before its deadline again")
+    return decided
 
 
 def _plan(tx: Tx, plan: Plan) -> Explanation:

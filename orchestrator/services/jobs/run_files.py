@@ -67,8 +67,9 @@ def check_not_pruned(installation: Installation, job: Job, what: str) -> None:
     """Raises NotFoundError if the "logs" or "outputs" of a job were deleted from the store."""
     with installation.store.read() as tx:
         pruned = [event for event in tx.events(job.id, kinds=[PRUNED]) if event.data.get(f"{what}_bytes")]
+        name = tx.typed_name(job.id, job.name)
     if pruned:
-        hint = f"see when, and by whom: tradewind events {job.name}"
+        hint = f"see when, and by whom: tradewind events {name}"
         raise NotFoundError(f"the {what} of {job.name} were deleted by `tradewind store prune`", hint=hint)
 
 

@@ -47,9 +47,10 @@ def give(installation: Installation, ref: str) -> Accepted:
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
+        name = tx.typed_name(job.id, job.name)
     if not job.spec.train.secrets or job.state in TERMINAL:
         why = f"it is {job.state}" if job.state in TERMINAL else "its job file names none (train.secrets)"
-        raise UsageError(f"{job.name} needs no secrets: {why}", hint=f"see: tradewind status {job.name}")
+        raise UsageError(f"{job.name} needs no secrets: {why}", hint=f"see: tradewind status {name}")
     require_secrets(job.spec)
     running = control_plane(installation, watch=True)
     if not hand_over(

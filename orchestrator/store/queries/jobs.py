@@ -111,6 +111,7 @@ _COUNT = select(func.count()).select_from(job)
 _NAMED = (
     select(*_JOB).where(job.c.name == bindparam("ref")).order_by(job.c.submitted_at_ms.desc(), job.c.id.desc()).limit(1)
 )
+_SHARING_NAME = select(job.c.id).where(job.c.name == bindparam("ref")).limit(2)
 _ID_BETWEEN = (
     select(*_JOB).where(job.c.id >= bindparam("begin"), job.c.id < bindparam("end")).order_by(job.c.id).limit(4)
 )
@@ -221,6 +222,11 @@ class JobRows(Transaction):
         """The number of ended jobs (of a project)."""
         query = _ENDED if project is None else _ENDED_OF_PROJECT
         return int(self._connection.execute(query, {"project": project}).scalar_one())
+
+    def typed_name(self, job_id: str, name: str) -> str:
+        """What to type for a job in the commands of an advice: its name, or its id where others have that name too."""
+        sharing = self._connection.execute(_SHARING_NAME, {"ref": name}).scalars().all()
+        return name if sharing == [job_id] else job_id
 
     def find_job(self, ref: str) -> Job:
         """The outline of the job with this id, name (the newest) or beginning of an id, in this order; letters of

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
+import shutil
+import sqlite3
+import subprocess
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,9 +19,10 @@ from typer.testing import Result
 
 from orchestrator.config import Config, load_config
 from orchestrator.engine.machines import claims
-from orchestrator.errors import NotFoundError, UsageError
+from orchestrator.errors import NotFoundError, SupersededError, UsageError
 from orchestrator.installation import open_installation
 from providers.base import LaunchSpec
+from providers.procfs import process_start
 from tests.unit.services.recorded_history import Past
 
 Run = Callable[..., Result]
@@ -63,6 +70,42 @@ def test_a_copy_of_a_store_takes_over_after_adopt_and_not_before(
     assert adopted.exit_code == 0
     assert "takes over the machines" in adopted.output
     assert check(tradewind, "installation")["state"] == "ok"
+
+
+def test_the_advice_about_a_copied_state_folder_works_as_it_is_written(
+    on_this_host: Config, tradewind: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, copy = on_this_host.state_dir, tmp_path / "a copy"
+    with closing(open_installation(on_this_host)) as installation:
+        assert installation.store.campaign("original") is not None
+    with subprocess.Popen(["sleep", "100"]) as original:
+        waiting = threading.Thread(target=original.wait)
+        waiting.start()
+        with closing(sqlite3.connect(served / "tradewind.db")) as connection, connection:
+            own = (original.pid, process_start(original.pid))
+            connection.execute("UPDATE leader SET pid = ?, pid_start = ?", own)
+        shutil.copytree(served, copy)
+        refused = tradewind("--state-dir", str(copy), "up")
+        assert refused.exit_code == SupersededError.exit_code
+        commands = [shlex.split(each)[1:] for each in re.findall(r"`(tradewind [^`]*)`", refused.stderr)]
+        assert commands == [
+            ["--state-dir", str(served), "down", "--keep-jobs"],
+            ["--state-dir", str(copy), "store", "adopt"],
+            ["--state-dir", str(copy), "up"],
+        ]
+        end, adopt, up = commands
+        assert tradewind(*end).exit_code == 0
+        waiting.join(10)
+        assert original.poll() is not None
+        assert tradewind(*adopt, "--yes").exit_code == 0
+
+        def refuse(*_arguments: object, **_more: object) -> None:
+            raise OSError("no process can be started")
+
+        monkeypatch.setattr(subprocess, "Popen", refuse)
+        begun = tradewind(*up)
+        assert "starting the control plane" in begun.stderr
+        assert "no process can be started" in begun.stderr
 
 
 def test_reap_ends_a_machine_that_the_store_did_not_rent_and_no_other(on_this_host: Config, tradewind: Run) -> None:

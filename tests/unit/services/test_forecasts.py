@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 
+from orchestrator.cli.render.screens.jobs import queue
+from orchestrator.cli.render.text import Screen
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation
 from orchestrator.model import TrainSpec
@@ -69,3 +71,17 @@ def test_a_job_with_an_unknown_number_of_steps_has_no_forecast(installation: Ins
     train: TrainSpec = dataclasses.replace(spec().train, steps=None, epochs=3)
     made = submit.submit(installation, plan.preview(installation, [spec("endless", train=train)]), caller=ME)
     assert current.status(installation, made.id).job.no_forecast == "how many steps remain is not known yet"
+
+
+def test_a_long_reason_for_no_forecast_hides_no_column_of_the_queue(installation: Installation, past: Past) -> None:
+    listed = current.jobs(installation)
+    head = queue(listed, Screen(width=80)).splitlines()[0]
+    why = (
+        "no offer fits: 12 of 30 fail on the budget, 3 on the price; nearest miss fake/alpha/alpha-1/v100.1/spot: $1.34"
+    )
+    job = dataclasses.replace(listed.jobs[0], forecast=None, no_forecast=why)
+    shown = queue(dataclasses.replace(listed, jobs=(job, *listed.jobs[1:])), Screen(width=80))
+    assert "to go" in head
+    assert shown.splitlines()[0].split() == head.split()
+    assert "no offer fits" in shown
+    assert job.to_go == why

@@ -290,9 +290,10 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
         waiting.start()
         client.control_plane.down(progress=told.append)
         waiting.join()
-        names = [*ids[:-1], "gpt"]  # of one name, which is that of the newest
         resumed = (
-            "resume it: tradewind resume gpt" if count == 1 else f"resume them: tradewind resume JOB, of {ids[0]}, gpt"
+            "resume it: tradewind resume gpt"
+            if count == 1
+            else f"resume them: tradewind resume JOB, of {', '.join(ids)}"  # their name names only the newest
         )
         how = ", with a checkpoint if it runs" if count == 1 else "s, those that run with a checkpoint"
         assert f"pausing {count} job{how} (to {resumed})" in told
@@ -301,6 +302,7 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
         with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
             connection.execute("UPDATE job SET state = 'paused'")
             connection.commit()
+        names = ["gpt"] if count == 1 else ids
         assert [client.jobs.resume(name).job_ids for name in names] == [(each,) for each in ids]
 
 

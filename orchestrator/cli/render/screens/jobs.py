@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from orchestrator.services.views import EventList, Fetched, JobList, JobView, Lo
 
 EVENTS = (Column(""), Column("", 2), Column("", 1), Column("", text=True))  # no heads: batches follow each other
 SHOWN_REQUESTS = 8
+SHORT_REASON = len("not measured yet")
 QUEUE = (
     Column("name"),
     Column("state", state=True),
@@ -60,6 +62,7 @@ def queue(view: JobList, screen: Screen) -> str:
     return blocks(
         table(GROUP if of_group else QUEUE, rows, screen),
         screen(total, "dim"),
+        screen(late_jobs(view.jobs), "yellow"),
         _requests(view.jobs),
         screen(next_page(screen.command, view.next_cursor), "dim"),
         screen(note_simulated(view.simulated), "dim"),
@@ -82,11 +85,28 @@ def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
         job.zone or "-",
         rate(job.nano_usd_per_hour),
         amount(job.paid_nano_usd),
-        job.to_go,
+        _to_go_in_short(job),
         str(job.migrations),
         job.quarantine or job.note,
         job.id,
     )
+
+
+def _to_go_in_short(job: JobView) -> str:
+    """So that a long reason why one job has no forecast takes no column from the others: `status` has all of it."""
+    said = job.to_go
+    if job.forecast is not None or len(said) <= SHORT_REASON:
+        return said
+    begins = re.split("[:;,]", said)[0]
+    return begins if len(begins) <= SHORT_REASON else "not known"
+
+
+def late_jobs(jobs: Sequence[JobView]) -> str:
+    """The jobs that are not expected to meet their deadlines, a line for each; empty if there are none."""
+    names = told_apart((job.id, job.name) for job in jobs)
+    lines = [f"{clean(names[job.id])}: {job.lateness}" for job in jobs if job.late_s is not None]
+    hidden = len(lines) - SHOWN_REQUESTS
+    return "\n".join([*lines[:SHOWN_REQUESTS], *[f"and {hidden} more jobs are late"] * (hidden > 0)])
 
 
 def _requests(jobs: Sequence[JobView]) -> str:
@@ -116,7 +136,7 @@ def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
         ("objective", view.objective),
         ("submitted", instant(view.submitted_at_ms)),
         ("ended", instant(view.finished_at_ms)),
-        ("deadline", instant(view.deadline_at_ms)),
+        ("deadline", _deadline(view)),
         ("budget", budget_amount(view.budget_nano_usd)),
         ("runs on", view.offer_id or "-"),
         ("price", rate(view.nano_usd_per_hour)),
@@ -128,6 +148,11 @@ def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
     shown = [row for row in rows if row[1] not in ("-", "")]
     columns = (Column(""), Column("", text=True, state=True))
     return blocks(table(columns, shown, screen), screen(note_simulated(view.simulated), "dim"))
+
+
+def _deadline(view: JobView) -> str:
+    at = instant(view.deadline_at_ms)
+    return at if view.late_s is None else f"{at}, {view.lateness}"
 
 
 def _to_go(view: JobView) -> str:

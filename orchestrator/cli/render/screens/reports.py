@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from orchestrator.cli.render.screens.jobs import late_jobs
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -66,6 +67,7 @@ def report(view: ReportView, screen: Screen) -> str:
         table(COMPARED, compared, screen),
         " ",
         *(f"{clean(names[row.job.id])}: to go: {clean(row.job.to_go)}" for row in view.jobs if row.job.to_go),
+        late_jobs([row.job for row in view.jobs]),
         *(f"{clean(names[row.job.id])}: {clean(row.verdict)}" for row in view.jobs),
         *_notes(view, names),
         " ",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.screens.jobs import QUEUE, queue_rows
+from orchestrator.cli.render.screens.jobs import QUEUE, late_jobs, queue_rows
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -52,6 +52,7 @@ def watch(view: WatchView, screen: Screen) -> str:
         " ",
         table(QUEUE, queue_rows(jobs), screen) if jobs else "no live jobs",
         screen(f"{hidden} more: tradewind queue", "dim") if hidden else "",
+        screen(late_jobs(jobs), "yellow"),
         _prices(view, screen),
     )
     foot = screen(note_simulated(view.simulated), "dim")

@@ -33,7 +33,8 @@ def by_day(view: CostView, height: int = 190) -> Html | None:
                 left = 1000 * (day.start_ms - first) / (last - first) + width * 0.1
                 marks.append(bar(left, below, width * 0.8, tall, colors[name], title))
     x = [(1000 * (at + DAY_MS / 2 - first) / (last - first), word) for at, word in time_ticks(first - 1, last, 8)]
-    words = f"{money_text(view.total.amount_nano_usd)} in {len(view.days)} days with costs"
+    days = "day" if len(view.days) == 1 else "days"
+    words = f"{money_text(view.total.amount_nano_usd)} in {len(view.days)} {days} with costs"
     shown = [(colors[name], names[name]) for name in groups]
     if any("" in dict(day.amounts) for day in view.days) and groups:
         shown.append(("c7", "all others"))
