@@ -56,10 +56,13 @@ def control_plane(installation: Installation) -> Check:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
         return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")
     with installation.store.read() as tx:
-        waiting = sum(job.state != "paused" for job in tx.outlines(ended=False))
-    if waiting:
-        wait = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
-        return Check("control plane", "warn", f"not running, and {wait} for it", "tradewind up")
+        states = [job.state for job in tx.outlines(ended=False) if job.state != "paused"]
+    begun = sum(state in ("running", "migrating") for state in states)
+    waiting = len(states) - begun
+    said = [f"{begun} {'job runs' if begun == 1 else 'jobs run'} unattended"] * (begun > 0)
+    said += [f"{waiting} {'job waits' if waiting == 1 else 'jobs wait'} for it"] * (waiting > 0)
+    if said:
+        return Check("control plane", "warn", f"not running, and {' and '.join(said)}", "tradewind up")
     return Check("control plane", "ok", "not running; `submit` starts it when needed")
 
 

@@ -148,3 +148,17 @@ def test_status_queue_and_doctor_say_that_a_job_is_in_quarantine_and_what_broke(
     reported = check(tradewind, "jobs")
     assert reported["state"] == "fail"
     assert "tradewind resume conv" in reported["fix"]
+
+
+def test_doctor_without_a_control_plane_tells_jobs_that_run_from_jobs_that_wait(
+    tradewind: Run, state: Path, past: Past
+) -> None:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        connection.execute("UPDATE leader SET holder = NULL")
+        connection.execute("UPDATE job SET state = 'paused' WHERE finished_at_ms IS NULL")
+        connection.execute("UPDATE job SET state = 'running' WHERE id = ?", (past.conv,))
+    assert check(tradewind, "control plane")["found"] == "not running, and 1 job runs unattended"
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        connection.execute("UPDATE job SET state = 'queued' WHERE id = ?", (past.lstm,))
+    found = check(tradewind, "control plane")["found"]
+    assert found == "not running, and 1 job runs unattended and 1 job waits for it"
