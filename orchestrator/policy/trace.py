@@ -63,7 +63,7 @@ def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filte
     found.append(("offers", f"{int(filtered.usable.sum())} can be used now, {len(shut)} lack capacity"))
     left_s, left = time_left_s(demand, forecast), budget_left(demand)
     if left_s is not None:
-        found.append(("time left", span(left_s)))
+        found.append(("time left", span(left_s) if left_s >= 0 else f"none: the deadline passed {span(-left_s)} ago"))
         rescue = rescue_s(forecast, filtered.usable)
         if rescue is not None:
             most = f"the fastest on-demand offer may take {span(rescue)}"

@@ -109,6 +109,12 @@ def test_a_trace_names_what_counted(case):
     assert facts[spot].startswith("expected back in ")
 
 
+def test_a_deadline_that_has_passed_is_said_in_words(case):
+    case.offer("sure", 3.00)
+    facts = dict(traced(case, Demand(case.job(deadline_at_ms=case.now - 2 * HOUR), STEPS)).facts)
+    assert facts["time left"] == "none: the deadline passed 2.0 h ago"
+
+
 def test_an_unmeasured_job_is_compared_without_dollars(case):
     case.offer("sure", 3.00)
     found = traced(case, Demand(case.job(rates={}), None))
