@@ -38,7 +38,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[GuardedS3]:
 def installation(root: object, *providers: str, share: bool = False, region: str | None = None) -> Any:
     machines = SimpleNamespace(role=None, share_credentials=share)
     config = SimpleNamespace(store_root=root, store_region=region, machines=machines)
-    return cast(Any, SimpleNamespace(config=config, providers=dict.fromkeys(providers)))
+    return cast(Any, SimpleNamespace(config=config, providers=dict.fromkeys(providers), root_in_use=lambda: None))
 
 
 def test_a_folder_is_enough_for_machines_of_this_host_alone(tmp_path: Path) -> None:
