@@ -110,7 +110,7 @@ def amount_of(amount: str | float) -> int:
     try:
         return parse_money(amount)
     except BadValueError as error:
-        raise UsageError(str(error), hint=error.hint or 'write it in US dollars, such as "2.50"') from error
+        raise UsageError(f"budget: {error}", hint=error.hint or 'write it in US dollars, such as "2.50"') from error
 
 
 def cancel(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
