@@ -26,12 +26,12 @@ def turned(ctx: Context, plan: Plan) -> Sequence[Placement]:
         for each in plan.placements
         if (job := ctx.work.jobs.get(each.job_id)) is not None and job.deadline_at_ms is not None
     }
-    told = [each for each in plan.placements if each.job_id in due and each.finish_at_ms is not None]
-    if not told:
+    foretold = [each for each in plan.placements if each.job_id in due and each.finish_at_ms is not None]
+    if not foretold:
         return ()
     with ctx.installation.store.read() as tx:
-        reported = tx.events_of([each.job_id for each in told], (AT_RISK, ON_TIME))
-    return [each for each in told if _turns(each, due[each.job_id], was_late=_is_late(reported[each.job_id]))]
+        reported = tx.events_of([each.job_id for each in foretold], (AT_RISK, ON_TIME))
+    return [each for each in foretold if _turns(each, due[each.job_id], was_late=_is_late(reported[each.job_id]))]
 
 
 def report(ctx: Context, tx: Tx, plan: Plan, placement: Placement) -> None:

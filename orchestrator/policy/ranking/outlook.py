@@ -28,7 +28,7 @@ KeysOf = Callable[[Rows], Keys]
 """The sort keys (smaller is better, the main one first) of some positions of a pool."""
 
 
-class Told(NamedTuple):
+class Shown(NamedTuple):
     """What is shown of an offer: expected nano-USD and market seconds to finish, and their 95th percentiles."""
 
     cost: float
@@ -77,11 +77,11 @@ class Outlook:
             self.look_at(np.array([at]))
         return float(self.cost[at]), float(self.seconds[at])
 
-    def told(self, row: int) -> Told:
+    def shown(self, row: int) -> Shown:
         """All that is shown of a row of the pool."""
         few = self._forecast.over([row, *self.others])
         found, at = self.spreads(few).going(np.zeros(len(few.pool.rows), np.bool_)), few.pool.at(row)
-        return Told(*(float(each[at]) for each in (found.mid_cost, found.mid_s, found.high_cost, found.high_s)))
+        return Shown(*(float(each[at]) for each in (found.mid_cost, found.mid_s, found.high_cost, found.high_s)))
 
     def time_to_wait(self, row: int) -> float:
         """The share of the losses at a row after which there is time to wait for capacity."""

@@ -18,7 +18,7 @@ from orchestrator.policy.ranking.eligible import NONE, RejectionReason
 from orchestrator.policy.ranking.limits import budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
-from orchestrator.policy.ranking.outlook import Told
+from orchestrator.policy.ranking.outlook import Shown
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.telling.misses import why_chosen_late, why_late, why_over_budget
 from orchestrator.policy.telling.nearest import budget_remedy, nearest_miss
@@ -94,15 +94,15 @@ def why_rejected(
     forecast: Forecast,
     ranking: Ranking,
     row: int,
-    told: Callable[[int], Told] | None = None,
+    shown: Callable[[int], Shown] | None = None,
 ) -> str:
     """The binding reason why a row is rejected. Both reasons, if it can keep neither the deadline nor the
-    budget. `told` returns what is shown of a row, if that is known already."""
+    budget. `shown` returns what is shown of a row, if that is known already."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
-            return why_late(demand, forecast, ranking, row, (told or ranking.outlook.told)(row))
+            return why_late(demand, forecast, ranking, row, (shown or ranking.outlook.shown)(row))
         case RejectionReason.BUDGET:
-            return why_over_budget(demand, forecast, row, (told or ranking.outlook.told)(row))
+            return why_over_budget(demand, forecast, row, (shown or ranking.outlook.shown)(row))
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:
@@ -290,8 +290,8 @@ def why_chosen(
         if ranking.mode == "safe":
             return _gain(demand.job.spec.objective, forecast, ranking, row, left_behind)
     if ranking.mode == "likely":
-        told = f"no offer is certain to meet your limits; this one has a {_odds(ranking.odds(row))} chance"
-        return told + ", and the job's speed is measured before on-demand is bought" * ranking.measured_first(row)
+        chance = f"no offer is certain to meet your limits; this one has a {_odds(ranking.odds(row))} chance"
+        return chance + ", and the job's speed is measured before on-demand is bought" * ranking.measured_first(row)
     if not forecast.speed_known:
         return why_begun(demand)
     seconds = ranking.seconds(row)

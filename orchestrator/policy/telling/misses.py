@@ -11,22 +11,22 @@ from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import RejectionReason
 from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
 from orchestrator.policy.ranking.order import Ranking
-from orchestrator.policy.ranking.outlook import Told
+from orchestrator.policy.ranking.outlook import Shown
 from orchestrator.policy.telling.nearest import hopeless
 from providers.money import format_usd
 
 
-def why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, told: Told) -> str:
-    """Why a row that is rejected for the deadline does not keep it, nor the budget if that is so, too. `told`: what is
+def why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, shown: Shown) -> str:
+    """Why a row that is rejected for the deadline does not keep it, nor the budget if that is so, too. `shown`: what is
     shown of it."""
-    late = _why_late(demand, forecast, ranking, row, told)
-    return f"{late}, and {_over_budget(demand, told)}" if _too_dear(demand, forecast, row) else late
+    late = _why_late(demand, forecast, ranking, row, shown)
+    return f"{late}, and {_over_budget(demand, shown)}" if _too_dear(demand, forecast, row) else late
 
 
-def why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
-    """Why a row that is rejected for the budget does not keep it, nor the deadline if that is so, too. `told`: what is
+def why_over_budget(demand: Demand, forecast: Forecast, row: int, shown: Shown) -> str:
+    """Why a row that is rejected for the budget does not keep it, nor the deadline if that is so, too. `shown`: what is
     shown of it."""
-    over, late = _why_over_budget(demand, forecast, row, told), _too_late(demand, forecast, row, told)
+    over, late = _why_over_budget(demand, forecast, row, shown), _too_late(demand, forecast, row, shown)
     if not hopeless(demand, forecast, np.array([row]))[0]:
         return over
     if over.startswith("would cost"):
@@ -51,22 +51,22 @@ def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: i
     return f"the deadline cannot be met; {first}, {span(late_s)} late"
 
 
-def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, told: Told) -> str:
+def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, shown: Shown) -> str:
     left_s = time_left_s(demand, forecast) or 0.0
-    if ranking.tier(row) == IMPOSSIBLE or told.seconds > left_s:
-        return _too_late(demand, forecast, row, told)
-    if told.most_seconds > left_s:
-        return f"could finish {span(told.most_seconds - left_s)} after the deadline"
+    if ranking.tier(row) == IMPOSSIBLE or shown.seconds > left_s:
+        return _too_late(demand, forecast, row, shown)
+    if shown.most_seconds > left_s:
+        return f"could finish {span(shown.most_seconds - left_s)} after the deadline"
     late_s = float(forecast.high.seconds[forecast.pool.at(row)]) - left_s
     if late_s > 0:
         return f"could finish {span(late_s)} after the deadline{_alone(forecast, row)}"
     return "leaves no time to switch to on-demand if the machine is lost"
 
 
-def _too_late(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
+def _too_late(demand: Demand, forecast: Forecast, row: int, shown: Shown) -> str:
     left_s = time_left_s(demand, forecast) or 0.0
-    if told.seconds > left_s:
-        return f"would finish {span(told.seconds - left_s)} after the deadline"
+    if shown.seconds > left_s:
+        return f"would finish {span(shown.seconds - left_s)} after the deadline"
     late_s = float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s
     return f"would finish {span(late_s)} after the deadline{_alone(forecast, row)}"
 
@@ -76,7 +76,7 @@ def _alone(forecast: Forecast, row: int) -> str:
     return " without on-demand" * bool(forecast.pool.spot[forecast.pool.at(row)])
 
 
-def _why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -> str:
+def _why_over_budget(demand: Demand, forecast: Forecast, row: int, shown: Shown) -> str:
     left = budget_left(demand) or 0
     if left <= 0:
         return "the budget is spent"
@@ -84,9 +84,9 @@ def _why_over_budget(demand: Demand, forecast: Forecast, row: int, told: Told) -
     if not forecast.known:
         fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
         return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
-    if told.cost > left:
-        return _over_budget(demand, told)
-    most = told.most_cost if told.most_cost > left else float(forecast.high.cost[at])
+    if shown.cost > left:
+        return _over_budget(demand, shown)
+    most = shown.most_cost if shown.most_cost > left else float(forecast.high.cost[at])
     return f"could cost {format_usd(round(most) - left)} over the budget"
 
 
@@ -96,5 +96,5 @@ def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
     return left is not None and forecast.known and float(forecast.low.cost[forecast.pool.at(row)]) > left
 
 
-def _over_budget(demand: Demand, told: Told) -> str:
-    return f"would cost {format_usd(round(told.cost) - (budget_left(demand) or 0))} over the budget"
+def _over_budget(demand: Demand, shown: Shown) -> str:
+    return f"would cost {format_usd(round(shown.cost) - (budget_left(demand) or 0))} over the budget"

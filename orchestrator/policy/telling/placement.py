@@ -30,7 +30,7 @@ from orchestrator.policy.ranking.eligible import (
 )
 from orchestrator.policy.ranking.limits import latest_start_s, time_left_s
 from orchestrator.policy.ranking.order import Ranking
-from orchestrator.policy.ranking.outlook import Outlook, Told
+from orchestrator.policy.ranking.outlook import Outlook, Shown
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.pool import Floats, Rows
 from orchestrator.policy.telling import explain
@@ -88,10 +88,10 @@ class PlacementBuilder:
         starts = action == "place" or (action == "move" and current is None)  # the latter: a move that has begun
         safe = starts and chosen is not None and ranking.rejection_reasons[chosen] == NONE
         near = alike(market, order, chosen) if safe and chosen is not None and self._chance(chosen) is None else []
-        told = [*best, *misses, *needed, *near]
-        rivals = np.array(told, np.int64) if self.filtered.fitting is None else self.filtered.fitting
+        listed_rows = [*best, *misses, *needed, *near]
+        rivals = np.array(listed_rows, np.int64) if self.filtered.fitting is None else self.filtered.fitting
         course = [] if chosen is None else [chosen, *order[:1], *self.filtered.awaited.tolist()]
-        shown = self.forecast.over((*told, *rivals.tolist(), *course, *ranking.outlook.others))
+        shown = self.forecast.over((*listed_rows, *rivals.tolist(), *course, *ranking.outlook.others))
 
         reported: list[_Listed] = (
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
@@ -100,7 +100,7 @@ class PlacementBuilder:
         reported += self._not_chosen(shown, order, best, chosen, held, why_barred, trying=trying)
         sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, course)
         reported += [
-            (row, explain.why_rejected(self.demand, market, shown, ranking, row, sheet.told), False) for row in misses
+            (row, explain.why_rejected(self.demand, market, shown, ranking, row, sheet.shown), False) for row in misses
         ]
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         also = tuple(market.ids[row] for row in near if close(sheet.view(row, "", True), alternatives[0]))
@@ -316,10 +316,10 @@ class _Sheet:
         seconds, costs = ([each[at] for each in columns] for columns in (self.seconds, self.costs))
         return self._made(row, at, seconds, costs, reason, feasible)
 
-    def told(self, row: int) -> Told:
+    def shown(self, row: int) -> Shown:
         """What is shown of a row."""
         at = self._forecast.pool.at(row)
-        return Told(self.costs[1][at], self.seconds[1][at], self.costs[2][at], self.seconds[2][at])
+        return Shown(self.costs[1][at], self.seconds[1][at], self.costs[2][at], self.seconds[2][at])
 
     def afresh(self, row: int) -> Alternative:
         """The alternative of a row for a job that runs nowhere."""
