@@ -196,7 +196,7 @@ def _keep_root(installation: Installation) -> None:
 
 
 def _users_of_root(installation: Installation) -> str:
-    """Who gets or gives orders through the former `store_root`, in words; "" if nobody does."""
+    """What sends or receives orders through the former `store_root`, in words; "" if nothing does."""
     with installation.store.read() as tx:
         live = {run.job_id for run in tx.runs(live=True, unreadable=lambda *_: None) if run.end is None}
         names = [job.name for job in tx.outlines_of(sorted(live))]

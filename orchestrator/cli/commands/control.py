@@ -121,8 +121,8 @@ def set_budget(
 ) -> None:
     """Change the budget of a job, or of a group; it must be more than what is spent.
 
-    With --group there is no JOB. The jobs of the group keep their parts of its budget, and `tradewind budget set JOB`
-    changes one. A job that has all that is left of the budget gets what is added.
+    With --group, omit JOB. Each job of the group keeps its part of the budget; `tradewind budget set JOB` changes one
+    part. If a single job has all that is left of the budget, it gets what is added.
 
     Use `tradewind resume JOB` to continue a job that was paused because of its budget.
     """

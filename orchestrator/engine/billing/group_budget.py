@@ -23,8 +23,8 @@ CENT_NANO_USD = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How the budget of a group is divided (nano-USD): of the `whole`, each job has `held`, of which `paid` is spent.
-    `living` are the jobs that have not ended."""
+    """How the budget of a group is divided (nano-USD). `whole` is the budget, `held` each job's part of it, and `paid`
+    what the job has spent. `living` are the jobs that have not ended."""
 
     group: Group
     whole: int
@@ -111,7 +111,7 @@ def with_group_order(tx: Tx, job: Job, text: str) -> str:
     raise that one first, or instead."""
     try:
         divided = _division_for(tx, job)
-    except RowError:  # of another job, which is no reason for this one not to be paused
+    except RowError:  # a damaged row of another job must not keep this one from being paused
         return text
     if divided is None:
         return text

@@ -20,7 +20,7 @@ _LATE_S = "late_s"
 
 
 def turned(ctx: Context, plan: Plan) -> Sequence[Placement]:
-    """The placements with which a job becomes late, or is no longer."""
+    """The placements that make a job late, or on time again."""
     due = {
         each.job_id: job.deadline_at_ms
         for each in plan.placements
