@@ -10,6 +10,7 @@ Moving has a cost, so a running job is planned as if it were faster where it is:
 time that it takes. Under a fairness policy, jobs take turns, at most once a round. Under the others, a job keeps its
 machine for as long as the plan uses it there, and gives way only to a job that would otherwise be late. Under
 `cheapest`, of the jobs that wait for the same machines the shortest is next; the order makes no difference to the cost.
+Under `makespan`, a job counts for more the longer the jobs take that must wait for it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,16 @@ from orchestrator.market import Market, rooms_without, units_taken
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
-from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, Asked, asked, joint, less_late
+from orchestrator.policy.groups.order import NO_ORDER, Order
+from orchestrator.policy.groups.planning import (
+    FAIR,
+    LEAST_SHARE,
+    Asked,
+    asked,
+    joint,
+    knowing_what_follows,
+    less_late,
+)
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -58,6 +68,17 @@ NO_PARTS: Parts = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """The jobs of a group that must wait until others have finished: their demands, and the group's order."""
+
+    demands: Sequence[Demand]
+    after: Order
+
+
+NOTHING_LATER = Later((), NO_ORDER)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupTurns:
     """The turns of a group: `given`, None if each job may go wherever it wants; the planned `parts` that they follow
     from; and `late`, whether these parts come from an earlier plan because the solver took too long."""
@@ -76,11 +97,13 @@ def group_turns(
     held: Sequence[tuple[str, int]],
     rules: GroupRules,
     last: Parts = NO_PARTS,
+    later: Later = NOTHING_LATER,
 ) -> GroupTurns:
     """The turns of the jobs of a group.
 
     `history` is by job id. `held` are the machines that the group has, as pairs of (offer id, how many). `last` are the
-    parts of the group's last plan, which are used if the solver takes too long.
+    parts of the group's last plan, which are used if the solver takes too long. `later` are the jobs that cannot start
+    yet.
 
     Jobs without known steps or speed, and jobs that no offer fits, are left out. If not all jobs can be on time, the
     plan makes the least work late.
@@ -95,7 +118,12 @@ def group_turns(
     if not question.demands or (fair and not others) or (cheapest and not (others and question.quotas)):
         return GroupTurns(parts=last)
     try:
-        parts, late = _parts(question, running, rules), False
+        until = TimeLimit(rules.limit_s)
+        if rules.policy == "makespan" and later.demands:
+            all_of_them = (*question.demands, *later.demands)
+            of_all = asked(all_of_them, there, perf, running, ages_s=ages_s, limits=rules.limits, partly=True)
+            question = knowing_what_follows(question, of_all, later.after, running, until=until)
+        parts, late = _parts(question, running, rules, until), False
     except LimitError:
         parts, late = last, True
     if not parts:
@@ -110,14 +138,13 @@ def group_turns(
     return GroupTurns(given, parts, late)
 
 
-def _parts(question: Asked, running: Mapping[str, Running], rules: GroupRules) -> Parts:
+def _parts(question: Asked, running: Mapping[str, Running], rules: GroupRules, until: TimeLimit) -> Parts:
     """Each job's planned parts of the time; none if the policy has nothing to share out. Raises LimitError if the
     solver takes too long."""
     stays = {
         each.job.id: each.gap_s / rules.round_s + (0.0 if rules.policy in FAIR else rules.limits.min_gain)
         for each in question.demands
     }
-    until = TimeLimit(rules.limit_s)
     try:
         plan = joint(question, rules.policy, running, stays=stays, until=until)
     except InfeasibleError:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import LimitError
-from orchestrator.model import Group, GroupPolicy, Job, JobSpec
+from orchestrator.model import Expected, GpuRequest, Group, GroupPolicy, Job, JobSpec
 from orchestrator.policy import group_turns
 from providers.money import usd
 from tests.sim.harness import BRISK, CHEAP, FINE_STRIDE_S, SimulatedInstallation, check_truth, train_spec
@@ -30,10 +30,27 @@ def rented(install: Install, machines: int, **overrides: Any) -> SimulatedInstal
 
 def grouped(home: SimulatedInstallation, policy: GroupPolicy, count: int, steps: int) -> list[Job]:
     """Jobs that do not wait for each other."""
+    return submitted(home, policy, [JobSpec(f"job-{number}", train_spec(steps)) for number in range(count)], {})
+
+
+def in_order(
+    home: SimulatedInstallation, policy: GroupPolicy, steps: list[int], after: dict[int, tuple[str, ...]]
+) -> list[Job]:
+    """Jobs of known speed with so many steps, of which some, by number, come after others."""
+    known = Expected(GpuRequest("V100"), 1.0)
+    specs = [JobSpec(f"job-{number}", train_spec(each), expected=known) for number, each in enumerate(steps)]
+    return submitted(home, policy, specs, after)
+
+
+def submitted(
+    home: SimulatedInstallation, policy: GroupPolicy, specs: list[JobSpec], after: dict[int, tuple[str, ...]]
+) -> list[Job]:
     now = home.clock.now_ms()
     group = Group("group_A", "sweep", policy, "default", "me", now, None)
-    specs = [JobSpec(f"job-{number}", train_spec(steps)) for number in range(count)]
-    jobs = [Job(f"job_{number}", spec, "me", now, "queued", group.id) for number, spec in enumerate(specs)]
+    jobs = [
+        Job(f"job_{number}", spec, "me", now, "queued", group.id, after=after.get(number, ()))
+        for number, spec in enumerate(specs)
+    ]
     with home.installation.store.write() as tx:
         tx.add_group(group)
         for job in jobs:
@@ -67,6 +84,16 @@ def test_under_other_policies_a_job_keeps_its_machine_until_it_is_done(install: 
     assert {home.job(job).state for job in jobs} == {"finished"}
     assert [len(home.runs(job)) for job in jobs] == [1] * 4
     assert gave_way(home, jobs) == []
+    check_truth(home)
+
+
+def test_under_makespan_a_short_job_that_much_work_waits_for_is_first(install: Install) -> None:
+    home = rented(install, 2)
+    jobs = in_order(home, "makespan", [80, 80, 40, 120], {3: ("job_2",)})
+    home.settle(limit_s=3600.0)
+    assert {home.job(job).state for job in jobs} == {"finished"}
+    began_ms = [min(run.created_at_ms for run in home.runs(job)) for job in jobs]
+    assert began_ms[2] == min(began_ms), began_ms
     check_truth(home)
 
 

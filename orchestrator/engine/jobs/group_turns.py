@@ -16,12 +16,14 @@ from math import inf
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.jobs import predecessors
 from orchestrator.engine.jobs.pasts import known_of, machines_at_hand, pasts
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.engine.jobs.time_sharing import LEAST_TURN
 from orchestrator.engine.migration.startable import able_to_share
 from orchestrator.model import Group, Job
-from orchestrator.policy.group_turns import GroupRules, GroupTurns, Parts, group_turns
+from orchestrator.policy.group_turns import GroupRules, GroupTurns, Later, Parts, group_turns
+from orchestrator.policy.groups.order import Order
 from orchestrator.policy.groups.time_slices import WINDOW
 from orchestrator.policy.time_sharing import Given, History
 from orchestrator.store import Tx
@@ -63,7 +65,8 @@ def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
     with ctx.installation.store.read() as tx:
         group = tx.group(group_id)
         able = able_to_share(ctx, tx, {job.id: job for job in jobs})
-        asked = _asked(ctx, tx, group_id, able) if able else None
+        later = [job.id for job in jobs if job.id not in able and predecessors.waits_for(tx, job) is not None]
+        asked = _asked(ctx, tx, group_id, able, later if group.policy == "makespan" else []) if able else None
     found = GroupTurns()
     if asked is not None:
         least_s = inf if within else LEAST_TURN * round_s
@@ -84,13 +87,18 @@ class _Asked:
     known: snapshot.Inputs
     past: Mapping[str, History]
     held: Sequence[tuple[str, int]]
+    later: Order
+    """The jobs that must wait until others have finished, with those."""
 
 
-def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job]) -> _Asked:
+def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job], later: Sequence[str]) -> _Asked:
     of_group = {job_id for job_id, job in ctx.work.jobs.items() if job.group_id == group_id}  # those that ended, too
     held, _ = machines_at_hand(ctx, tx, jobs, of=of_group)
     window_s = WINDOW * ctx.installation.config.policy.decide_every_s
-    return _Asked(known_of(ctx, tx, jobs), pasts(ctx, tx, jobs, window_s), held)
+    known = known_of(ctx, tx, [*jobs, *later])
+    return _Asked(
+        known, pasts(ctx, tx, jobs, window_s), held, {job_id: ctx.work.jobs[job_id].after for job_id in later}
+    )
 
 
 def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> GroupTurns:
@@ -98,7 +106,10 @@ def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> Group
     if ctx.installation.config.policy.time_sharing != "none":  # owned machines have rounds of their own
         owned = tuple(market.ids[row] for row in market.owned.nonzero()[0].tolist())
         demands = tuple(replace(each, reserved=owned) for each in demands)
-    return group_turns(demands, asked.past, market, asked.known.perf, asked.known.running, asked.held, rules, last)
+    later = Later([each for each in demands if each.job.id in asked.later], asked.later)
+    demands = tuple(each for each in demands if each.job.id not in asked.later)
+    known = asked.known
+    return group_turns(demands, asked.past, market, known.perf, known.running, asked.held, rules, last, later)
 
 
 def _told(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:

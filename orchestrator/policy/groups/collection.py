@@ -74,6 +74,7 @@ class Collection:
     - `kind` (jobs,): the job's kind in `together`.
     - `start_s` (jobs, ways): how long the job's next start takes in a way, 0 if it need not start. None: starts are not
       counted.
+    - `after_s` (jobs,): how long the jobs take that can only start when the job has ended. None: there are none.
     """
 
     rate: Floats
@@ -89,6 +90,7 @@ class Collection:
     kind: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     together: Together | None = None
     start_s: Floats | None = None
+    after_s: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.rate)

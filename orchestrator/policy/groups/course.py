@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.model import GroupPolicy
 from orchestrator.policy.demand import Running
+from orchestrator.policy.groups.order import NO_ORDER, Before, Order, before_each
 from orchestrator.policy.groups.planning import (
     LEAST_SHARE,
     MOST_S,
@@ -27,14 +27,12 @@ from orchestrator.policy.groups.planning import (
     Joint,
     Part,
     joint,
+    knowing_what_follows,
     less_late,
 )
 from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.time_limit import TimeLimit
 
-Order = Mapping[str, Sequence[str]]
-"""For each job id: the jobs that must end before it."""
-NO_ORDER: Order = MappingProxyType({})
 MANY, MOST_IDLE = 40, 0.05
 """Large groups are planned only about MANY times, so that the course takes seconds: several ends are handled together.
 Until the next plan, the machines of jobs that have ended stay idle; they are at most the share MOST_IDLE of all
@@ -93,17 +91,25 @@ def course(
     `after` names only jobs of the plan. When `until` runs out (default: after MOST_S seconds of solving), the remaining
     ends are infinite.
     """
-    before = tuple(tuple(after.get(each.job_id, ())) for each in plan.jobs)
     if all(_alone(each) for each in plan.jobs):
-        return _side_by_side(plan, before)
+        return _side_by_side(plan, [after.get(each.job_id, ()) for each in plan.jobs])
     until = TimeLimit(MOST_S) if until is None else until
-    found = _Unfolding(question, plan, before)
+    found = _Unfolding(question, plan, before_each([each.job_id for each in plan.jobs], after))
     while (there := found.there()).size:
         at_first = there.size == len(plan.jobs)
-        plans = plan.jobs if at_first else _planned(found.question(there), policy, running, until)
+        plans = plan.jobs if at_first else _planned(found, there, policy, running, after, until)
         if plans is None or until.left_s == 0 or not found.advance(there, plans):
             break
     return found.course()
+
+
+def judged(plan: Joint, unfolded: Course) -> Joint:
+    """The plan of least makespan of jobs in an order, with the end of its course as its value. The bound counts each
+    chain's starts, and so does the course. If the end is not known, the plan stays as it is."""
+    if not math.isfinite(unfolded.ends_s):
+        return plan
+    value = max(unfolded.ends_s, plan.bound)  # shares are less precise than the bound
+    return replace(plan, value=value, gap=(value - plan.bound) / max(plan.bound, 1e-12))
 
 
 def _alone(plan: JobPlan) -> bool:
@@ -124,10 +130,18 @@ def _side_by_side(plan: Joint, before: Sequence[Sequence[str]]) -> Course:
 
 
 def _planned(
-    question: Asked, policy: GroupPolicy, running: Mapping[str, Running], until: TimeLimit
+    found: _Unfolding,
+    there: Integers,
+    policy: GroupPolicy,
+    running: Mapping[str, Running],
+    after: Order,
+    until: TimeLimit,
 ) -> Sequence[JobPlan] | None:
     """The plan of each job; None if there is none. If not all jobs can meet their deadlines, the least work is late."""
+    question, unfinished = found.question(there), found.unfinished()
     try:
+        if policy == "makespan" and unfinished.size > there.size:
+            question = knowing_what_follows(question, found.question(unfinished), after, running, until=until)
         return joint(question, policy, running, until=until).jobs
     except LimitError:
         return None
@@ -142,11 +156,10 @@ def _planned(
 class _Unfolding:
     """The state of a course: the time, what is left of each job and of its start, and what it has cost so far."""
 
-    def __init__(self, question: Asked, plan: Joint, before: Sequence[Sequence[str]]) -> None:
-        index = {demand.job.id: number for number, demand in enumerate(question.demands)}
-        jobs = len(index)
+    def __init__(self, question: Asked, plan: Joint, before: Before) -> None:
+        jobs = len(question.demands)
         self._asked, self._whole = question, plan.jobs
-        self._before = [np.array([index[each] for each in first], dtype=np.int64) for first in before]
+        self._before = [np.array(first, dtype=np.int64) for first in before]
         self._column = {offer_id: way for way, offer_id in enumerate(question.ids)}
         self._now_s, self._plans = 0.0, 0
         self._steps, self._unstarted = question.jobs.steps.copy(), np.ones(jobs)
@@ -161,8 +174,12 @@ class _Unfolding:
                 self._ready_s[job] = min(self._ready_s[job], self._now_s)
         return np.flatnonzero(np.isfinite(self._ready_s) & ~ended)
 
+    def unfinished(self) -> Integers:
+        """The jobs that have not ended."""
+        return np.flatnonzero(~np.isfinite(self._ends_s))
+
     def question(self, there: Integers) -> Asked:
-        """The question that asks for a plan of these jobs now."""
+        """The question that asks for a plan of these jobs as if they could all run now."""
         jobs, begins_s = self._asked.jobs, self._begins_s(there)
         due_s = jobs.deadline_s[there] + self._asked.begins_s[there] - self._now_s
         done = self._asked.jobs.steps[there] - self._steps[there]

@@ -28,7 +28,9 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.engine import Uncertified, solve
 from orchestrator.policy.groups.entitlement import alone
+from orchestrator.policy.groups.order import NO_ORDER, Order, before_each, time_after
 from orchestrator.policy.groups.policies.cost import HARDLY, late, of_time, on_time
+from orchestrator.policy.groups.policies.makespan_in_order import makespan_in_order
 from orchestrator.policy.groups.policies.named import PROGRAMS
 from orchestrator.policy.groups.policies.total_cost import least_total_cost, patient_horizon_s
 from orchestrator.policy.groups.problem import Floats
@@ -184,11 +186,14 @@ def joint(
     running: Mapping[str, Running] = NOWHERE,
     *,
     stays: Mapping[str, float] = MappingProxyType({}),
+    after: Order = NO_ORDER,
     until: TimeLimit | None = None,
 ) -> Joint:
     """The plan of least cost, or that of another policy. Every plan is verified (engine.solve).
 
     `stays`, by job id: how much faster, relatively, a running job is assumed to be where it is; STAY for the others.
+    `after`: the order of the jobs; only `makespan` takes it into account. Then the plan's shares are parts of the time
+    until the last job ends, and its value is a bound, which a course that keeps the order need not reach.
 
     Raises InfeasibleError if deadlines and quotas contradict each other, naming the jobs, or for a fairness policy if
     no quota limits the machines. Raises LimitError if the solver has no verified plan when `until` runs out (default:
@@ -207,7 +212,12 @@ def joint(
             if policy not in FAIR:  # choose the cheapest of equally good plans
                 program = replace(program, terms=(*program.terms, of_time(program.problem)))
             program = replace(program, at_least=need) if need.any() else program
-            found = solve(program, until=until)
+            before = before_each([each.job.id for each in question.demands], after)
+            in_order = policy == "makespan" and any(before)
+            if not in_order or need.any():  # deadlines are to be met as if all jobs could start now
+                found = solve(program, until=until)
+            if in_order:
+                found = makespan_in_order(jobs, before, question.begins_s, until)
     except InfeasibleError as error:
         raise _conflict(question, jobs, error) from error
     except Uncertified as error:
@@ -373,6 +383,25 @@ def _too_short(takes_s: float, left_s: float) -> str:
     if left_s <= 0:
         return f"its deadline is {span(-left_s)} before a machine can be ready, and then it {takes}"
     return f"{takes}, {span(left_s)} are left after its start"
+
+
+def knowing_what_follows(
+    question: Asked, of_all: Asked, after: Order, running: Mapping[str, Running] = NOWHERE, *, until: TimeLimit
+) -> Asked:
+    """The question about jobs that can run now, with how long the jobs `of_all` take that come after them, by the plan
+    of least makespan. Raises LimitError."""
+    free = replace(of_all, jobs=replace(of_all.jobs, deadline_s=np.full(len(of_all.jobs), np.inf)))
+    plan = joint(free, "makespan", running, after=after, until=until)
+    takes_s = np.array(
+        [
+            begins_s + (each.duration_s - begins_s) * sum(x.share for x in each.parts) if each.steps_per_s > 0 else 0.0
+            for each, begins_s in zip(plan.jobs, of_all.begins_s.tolist(), strict=True)
+        ]
+    )
+    ids = [each.job_id for each in plan.jobs]
+    after_s = dict(zip(ids, time_after(before_each(ids, after), takes_s).tolist(), strict=True))
+    following_s = np.array([after_s[each.job.id] for each in question.demands])
+    return replace(question, jobs=replace(question.jobs, after_s=following_s))
 
 
 def less_late(question: Asked) -> Asked:

@@ -11,7 +11,8 @@ from orchestrator.market import Market, QuotaName, rooms_raised
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
-from orchestrator.policy.groups.course import NO_ORDER, Course, Order, course
+from orchestrator.policy.groups.course import Course, course
+from orchestrator.policy.groups.order import NO_ORDER, Order
 from orchestrator.policy.groups.planning import NOWHERE, Joint, asked, joint
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -59,7 +60,7 @@ def worths(
         raised = market.with_fields(rooms=rooms_raised(market.rooms, name, more))
         try:
             question = asked(demands, raised, perf, running, limits=limits)
-            with_it = joint(question, policy, running, until=until)
+            with_it = joint(question, policy, running, after=after, until=until)
             then = course(question, policy, with_it, running, after, until=until)
             # The objective assumes that all jobs can start now: with an order, only the course says what changes.
             value = 0.0 if any(after.values()) else (with_it.value - plan.value) * (1.0 if plan.most else -1.0)

@@ -13,7 +13,8 @@ from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
-from orchestrator.policy.groups.course import Course, Order, course
+from orchestrator.policy.groups.course import Course, course, judged
+from orchestrator.policy.groups.order import Order
 from orchestrator.policy.groups.planning import Joint, joint
 from orchestrator.policy.groups.ways_out import WaysOut, ways_out
 from orchestrator.policy.groups.worth import Worth, worths
@@ -112,8 +113,10 @@ def _solved(
     installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy, after: Order
 ) -> tuple[Joint, Course]:
     asked = question(installation, seen, market)
-    found = joint(asked, policy, seen.running)
-    return found, course(asked, policy, found, seen.running, after)
+    found = joint(asked, policy, seen.running, after=after)
+    unfolded = course(asked, policy, found, seen.running, after)
+    in_order = policy == "makespan" and any(after.values())
+    return judged(found, unfolded) if in_order else found, unfolded
 
 
 def _needed(installation: Installation, seen: Inputs, market: Market, unfolded: Course) -> dict[str, Needed]:

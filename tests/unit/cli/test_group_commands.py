@@ -61,6 +61,16 @@ def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
     assert [each["name"] for each in document["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
 
 
+def test_the_certificate_of_makespan_knows_the_order(tradewind: Run, group: Path) -> None:
+    group.write_text(GROUP.replace("group: sweep", "group: sweep\npolicy: makespan"))
+    shown = " ".join(tradewind("plan", "group.yaml").stdout.split())
+    assert "(certified, not counting moves)" in shown
+    document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
+    left_s = (max(each["finish_at_ms"] for each in document["jobs"]) - document["at_ms"]) / 1000
+    assert document["objective"] == pytest.approx(left_s, abs=0.01)
+    assert document["bound"] <= document["objective"]
+
+
 @pytest.mark.parametrize("length", [8, 30, 60])
 def test_what_a_job_waits_for_is_shown_at_any_width(
     tradewind: Run, group: Path, monkeypatch: pytest.MonkeyPatch, length: int

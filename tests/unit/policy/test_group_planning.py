@@ -10,7 +10,8 @@ from orchestrator.errors import InfeasibleError
 from orchestrator.market import Listing, Market, rooms
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 from orchestrator.policy import Demand, Running
-from orchestrator.policy.groups.course import NO_ORDER, Order, course
+from orchestrator.policy.groups.course import course
+from orchestrator.policy.groups.order import NO_ORDER, Order
 from orchestrator.policy.groups.planning import Joint, asked, joint
 from orchestrator.policy.groups.worth import Worth, worths
 from providers.base import Covered, Quota
@@ -57,7 +58,7 @@ def valued(
 ) -> list[Worth]:
     market, perf = market_of(case, *quotas), case.perf()
     question = asked(jobs, market, perf)
-    plan = joint(question, policy)
+    plan = joint(question, policy, after=after)
     unfolded = course(question, policy, plan, after=after)
     return list(worths(jobs, market, perf, policy, plan, unfolded, after=after))
 

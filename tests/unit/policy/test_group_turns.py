@@ -10,7 +10,7 @@ import pytest
 from orchestrator.market import Listing, Market, rooms
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 from orchestrator.policy import Demand, MoveLimits, Running
-from orchestrator.policy.group_turns import GroupRules, group_turns
+from orchestrator.policy.group_turns import NOTHING_LATER, GroupRules, Later, group_turns
 from orchestrator.policy.time_sharing import Given, History
 from providers.base import Covered, Quota
 from tests.unit.policy.conftest import DecisionCase
@@ -42,6 +42,7 @@ def given(
     had_h: Mapping[str, float] | None = None,
     least_s: float = DAY_S / 2,
     age_s: Mapping[str, float] | None = None,
+    later: Later = NOTHING_LATER,
 ) -> Given | None:
     """`on`: by name, the offer where a job runs, for a day unless `had_h` says otherwise. `age_s`: by name, for how
     long a job has wanted a machine, unless for a day."""
@@ -60,7 +61,7 @@ def given(
             running[each.job.id] = Running(offer, case.now - round(1000 * had_s))
     rules = GroupRules(policy, DAY_S, least_s, 60.0, MoveLimits(), 20.0)
     held = [(offer, 1) for offer in on.values()]
-    return group_turns(demands, history, market, case.perf(), running, held, rules).given
+    return group_turns(demands, history, market, case.perf(), running, held, rules, later=later).given
 
 
 def kept_off(found: Given | None, demands: Sequence[Demand]) -> dict[str, set[str]]:
@@ -203,3 +204,18 @@ def test_without_any_quota_the_plan_of_another_policy_counts_too(case: DecisionC
     jobs = [job(case, "short", hours=10.0, rates=rates), job(case, "long", hours=100.0, rates=rates)]
     assert kept_off(given(case, jobs, policy="makespan"), jobs) == {"short": {fast}, "long": {slow}}
     assert kept_off(given(case, jobs[1:], policy="makespan"), jobs[1:]) == {"long": {slow}}
+
+
+def test_under_makespan_the_job_that_others_wait_for_has_the_fast_machine(case: DecisionCase) -> None:
+    case.offer("slow", 1.0)
+    fast = case.offer("fast", 5.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 2.0}
+    jobs = [job(case, "head", hours=20, rates=rates), job(case, "alone", hours=30, rates=rates)]
+    tail = job(case, "tail", hours=40, rates=rates)
+    quotas = quota(1, "slow"), replace(quota(1, "fast"), name="fast ones")
+    later = Later([tail], {tail.job.id: (jobs[0].job.id,)})
+    found = given(case, jobs, *quotas, policy="makespan", later=later)
+    assert fast not in kept_off(found, jobs)["head"]
+    assert fast in kept_off(found, jobs)["alone"]
+    found = given(case, jobs, *quotas, policy="makespan")
+    assert fast in kept_off(found, jobs)["head"]

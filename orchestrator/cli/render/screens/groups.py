@@ -147,8 +147,10 @@ def _late(view: GroupPlanView) -> str:
 
 
 def _quality(view: GroupPlanView) -> str:
-    uncounted = ["moves" if view.policy == "cheapest" else "starts"]
-    uncounted += ["the order of jobs"] if any(job.after for job in view.jobs) else []
+    ordered = any(job.after for job in view.jobs)
+    by_course = ordered and view.policy == "makespan" and view.finish_at_ms is not None
+    uncounted = ["moves" if by_course or view.policy == "cheapest" else "starts"]
+    uncounted += ["the order of jobs"] if ordered and not by_course else []
     uncounted += ["limits in tradewind.toml"] if view.full_limits else []
     certified = f"(certified, not counting {' and '.join(uncounted)})"
     if view.stopped_after_s is not None:

@@ -11,7 +11,8 @@ import pytest
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 from orchestrator.policy import Demand
 from orchestrator.policy.groups import course as course_module
-from orchestrator.policy.groups.course import Course, Order, course
+from orchestrator.policy.groups.course import Course, course
+from orchestrator.policy.groups.order import Order
 from orchestrator.policy.groups.planning import Asked, Joint, asked, joint
 from orchestrator.policy.groups.time_limit import TimeLimit
 from providers.base import Quota
@@ -35,7 +36,8 @@ def unfolded(
     until: TimeLimit | None = None,
 ) -> Course:
     question = asked(jobs, market_of(case, *quotas), case.perf())
-    return course(question, policy, joint(question, policy), after=after or {}, until=until)
+    plan = joint(question, policy, after=after or {})
+    return course(question, policy, plan, after=after or {}, until=until)
 
 
 def hours(case: DecisionCase, *each: float, **spec: object) -> list[Demand]:
