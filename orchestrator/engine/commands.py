@@ -5,11 +5,12 @@ The outcome is stored with the command, where the caller can read it; a refusal 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
 from orchestrator.engine.billing import spending_limits
-from orchestrator.engine.billing.group_budget import changed_part, over_group_budget
+from orchestrator.engine.billing.group_budget import changed_parts, over_group_budget
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
@@ -22,7 +23,7 @@ from orchestrator.engine.migration.place import apply
 from orchestrator.errors import InfeasibleError, LimitError, NotFoundError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
-from providers.money import NANO_USD, about_usd, format_usd
+from providers.money import NANO_USD, about_usd, at_least_usd, format_usd
 
 _REFUSALS: dict[str, type[TradewindError]] = {
     "refused": UsageError,
@@ -156,12 +157,15 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
 
 
 def _group_budget(ctx: Context, tx: Tx, command: Command) -> str:
-    """Set the budget of a group, and with it that of the job that has all of it."""
+    """Set the budget of a group, and with it those of its jobs that change with it."""
     group, wanted = tx.group(str(command.args.get("group_id"))), _amount(command)
-    message = f"the budget of group {group.name} is now {format_usd(wanted)} (before: "
-    message += f"{format_usd(group.budget_nano_usd or 0)})"
-    if (changed := changed_part(tx, group, wanted)) is not None:
-        _set_budget(ctx, tx, *changed, command.actor)
+    was = "none before" if group.budget_nano_usd is None else f"before: {format_usd(group.budget_nano_usd)}"
+    message = f"the budget of group {group.name} is now {format_usd(wanted)} ({was})"
+    changed = changed_parts(tx, group, wanted)
+    for job, part in changed:
+        _require_enough_to_end(ctx, tx, job, part)
+    for job, part in changed:
+        _set_budget(ctx, tx, job, part, command.actor)
     tx.set_group_budget(group.id, wanted)
     data = {"group_id": group.id, "before_nano_usd": group.budget_nano_usd, "nano_usd": wanted}
     tx.add_event(
@@ -187,9 +191,7 @@ def _amount(command: Command) -> int:
 
 
 def _set_budget(ctx: Context, tx: Tx, job: Job, wanted: int, actor: str) -> str:
-    spent = wasted.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
-    if wanted <= spent:
-        raise UsageError(f"{job.name} has already spent {about_usd(spent)}; its budget must be more than that")
+    spent = _require_more_than_spent(ctx, tx, job, wanted)
     before = tx.job(job.id).spec.budget_nano_usd
     tx.set_budget(job.id, wanted)
     tx.set_job_facts(job.id, next_decision_ms=None)
@@ -199,6 +201,23 @@ def _set_budget(ctx: Context, tx: Tx, job: Job, wanted: int, actor: str) -> str:
         message += f"; to continue: tradewind resume {tx.typed_name(job.id, job.name)}"
     ctx.event(tx, "job.budget", message, job, actor=actor, before_nano_usd=before, nano_usd=wanted)
     return message
+
+
+def _require_enough_to_end(ctx: Context, tx: Tx, job: Job, wanted: int) -> None:
+    """Raises UsageError unless the budget `wanted` pays for what a job has spent and for ending its machines."""
+    _require_more_than_spent(ctx, tx, job, wanted)
+    now = spending_limits.spending(ctx, replace(job, spec=replace(job.spec, budget_nano_usd=wanted)), None)
+    if now.spent and now.used_up(wanted):
+        least = at_least_usd(now.spent + now.release)
+        raise UsageError(f"{job.name} needs more than {least} for what it has spent and to end its machines")
+
+
+def _require_more_than_spent(ctx: Context, tx: Tx, job: Job, wanted: int) -> int:
+    """What a job has spent, nano-USD. Raises UsageError unless the budget `wanted` is more."""
+    spent = wasted.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
+    if wanted <= spent:
+        raise UsageError(f"{job.name} has already spent {about_usd(spent)}; its budget must be more than that")
+    return spent
 
 
 def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:

@@ -168,6 +168,36 @@ def test_a_job_of_a_group_that_never_ran_names_the_budget_of_the_group_as_well(
     assert said.endswith(f"; to set it: tradewind budget set --{way}, then tradewind resume a")
 
 
+def test_a_group_without_a_budget_gets_one_that_counts_what_is_spent_and_is_never_exceeded(
+    home: SimulatedInstallation,
+) -> None:
+    a, b, c = grouped(home, "abc", steps=600)
+    with home.installation.store.write() as tx:
+        tx.set_budget(c.id, usd("0.10"))
+    home.until_state(a, "running")
+    home.run_for(120.0)
+    spent = home.read(lambda tx: tx.total_nano_usd(job_id=a.id))
+    refused = order(home, spent + usd("0.10") + 1)
+    home.tick()
+    assert (home.answer(refused) or "").startswith("refused: the jobs of chain need at least")
+    assert home.job(a).spec.budget_nano_usd is None
+    order(home, usd("0.40"))
+    home.tick()
+    parts = [home.job(each).spec.budget_nano_usd or 0 for each in (a, b, c)]
+    assert parts[0] > spent
+    assert parts[1] > 0
+    assert parts[2] == usd("0.10")
+    assert usd("0.39") <= sum(parts) <= usd("0.40")
+    assert home.read(lambda tx: tx.group("group_A")).budget_nano_usd == usd("0.40")
+    (event,) = home.read(lambda tx: tx.events(kinds=("group.budget",)))
+    assert event.message == "the budget of group chain is now $0.40 (none before)"
+    home.until_state(a, "paused")
+    home.ask("cancel", a)
+    home.settle()
+    assert home.read(lambda tx: sum(tx.total_nano_usd(job_id=each.id) for each in (a, b, c))) <= usd("0.40")
+    check_truth(home)
+
+
 def order(home: SimulatedInstallation, nano_usd: int | None) -> str:
     with home.installation.store.write() as tx:
         return tx.add_command("group-budget", None, {"group_id": "group_A", "nano_usd": nano_usd}, "user:me")

@@ -122,7 +122,8 @@ def set_budget(
     """Change the budget of a job, or of a group; it must be more than what is spent.
 
     With --group, omit JOB. Each job of the group keeps its part of the budget; `tradewind budget set JOB` changes one
-    part. If a single job has all that is left of the budget, it gets what is added.
+    part. If a single job has all that is left of the budget, it gets what is added. The first budget of a group is
+    divided among its jobs that have none.
 
     Use `tradewind resume JOB` to continue a job that was paused because of its budget.
     """

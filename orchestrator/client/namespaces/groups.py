@@ -92,8 +92,9 @@ class Groups:
             return submit.group_view(installation, tx, tx.only_group(group, project))
 
     def set_budget(self, group: str, amount: str | float, *, project: str | None = None) -> Accepted:
-        """Give a group another budget: US dollars, as in the group file. Its jobs keep their parts of it, unless all
-        that is left of it is the part of a single job: then that changes, too. Raises NotFoundError, UsageError."""
+        """Give a group another budget, or its first one: US dollars, as in the group file. Its jobs keep their parts of
+        it, unless all that is left of it is the part of a single job: then that changes, too. A first budget is divided
+        among the jobs that have none. Raises NotFoundError, UsageError."""
         return orders.set_group_budget(self._session.installation, group, amount, project, caller=self._session.caller)
 
     def cancel(self, group: str, *, project: str | None = None) -> Accepted:

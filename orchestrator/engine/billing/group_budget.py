@@ -4,7 +4,8 @@ Each job keeps to its own part, as to any budget (spending_limits), and the part
 What a job did not spend by its end is free for the others.
 
 When the whole changes, the parts stay as they are, with one exception: if the only job that has not ended has all that
-is left of the budget, its part changes with the whole.
+is left of the budget, its part changes with the whole. A group may also get its first budget after it was submitted:
+then it is divided among the jobs that have none, and what they have spent by then counts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import RowError, UsageError
-from orchestrator.model import TERMINAL, Group, Job
+from orchestrator.model import TERMINAL, Group, Job, JobForecast
 from orchestrator.store import Tx
 from providers.money import at_least_usd, at_most_usd, usd, whole_usd
 
@@ -31,6 +32,8 @@ class Division:
     living: tuple[Job, ...]
     held: Mapping[str, int]
     paid: Mapping[str, int]
+    unsettled: tuple[Job, ...]
+    """Jobs without a budget that have ended, and whose last bill is not known yet."""
 
     def left_for(self, job_id: str) -> int:
         """What the other jobs do not have."""
@@ -69,17 +72,20 @@ def divided(
 
 def division(tx: Tx, group: Group) -> Division | None:
     """How the budget of a group is divided now; None if it has none. Raises RowError."""
-    if group.budget_nano_usd is None:
-        return None
+    return None if group.budget_nano_usd is None else _division(tx, group, group.budget_nano_usd)
+
+
+def _division(tx: Tx, group: Group, whole: int) -> Division:
     jobs = tx.jobs_of(tx.job_ids_of_group(group.id))
     paid = {job.id: tx.total_nano_usd(job_id=job.id) for job in jobs}
-    held = {}
+    held, unsettled = {}, list[Job]()
     for job in jobs:
         settled = job.state in TERMINAL and not tx.runs(job_id=job.id, unsettled=True)
         own = job.spec.budget_nano_usd
         held[job.id] = paid[job.id] if settled or own is None else max(own, paid[job.id])
+        unsettled += [job] if own is None and job.state in TERMINAL and not settled else []
     living = tuple(job for job in jobs if job.state not in TERMINAL)
-    return Division(group, group.budget_nano_usd, living, held, paid)
+    return Division(group, whole, living, held, paid, tuple(unsettled))
 
 
 def over_group_budget(tx: Tx, job: Job, wanted_nano_usd: int) -> str | None:
@@ -127,20 +133,22 @@ def with_group_order(tx: Tx, job: Job, text: str) -> str:
     return re.sub(rf"tradewind budget set (?:{re.escape(job.name)}|{job.id}) (USD|\d+\.\d\d)", orders, text)
 
 
-def changed_part(tx: Tx, group: Group, wanted_nano_usd: int) -> tuple[Job, int] | None:
-    """The job whose part changes if the group gets this budget, and the new part; None if the parts stay as they are.
+def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int) -> list[tuple[Job, int]]:
+    """The jobs whose parts change if the group gets this budget, with their new parts; none if all stay as they are.
+
+    The first budget of a group is divided now: what jobs have spent counts, and budgets that jobs have of their own
+    stay as they are.
 
     Raises UsageError, naming what is spent or what the jobs have, if the budget is less than that; and if the group has
-    no budget, or no job that has not ended. Raises RowError.
+    no job that has not ended. Raises RowError.
     """
-    divided = division(tx, group)
-    if divided is None:
-        raise UsageError(
-            f"{group.name} was submitted without a budget", hint="set that of a job: tradewind budget set JOB USD"
-        )
+    before = group.budget_nano_usd
+    divided = _division(tx, group, wanted_nano_usd if before is None else before)
     if not divided.living:
         hint = f"list them: tradewind queue --all --group {group.id}"
         raise UsageError(f"all jobs of {group.name} have ended", hint=hint)
+    if before is None:
+        return _first_parts(tx, divided)
     held, paid, follower = sum(divided.held.values()), sum(divided.paid.values()), divided.follower
     if follower is None:
         if wanted_nano_usd < held:
@@ -148,12 +156,36 @@ def changed_part(tx: Tx, group: Group, wanted_nano_usd: int) -> tuple[Job, int] 
                 f"the jobs of {group.name} have {at_least_usd(held)} of its budget; {at_most_usd(paid)} is spent",
                 hint="name at least that, or lower the budget of a job first: tradewind budget set JOB USD",
             )
-        return None
+        return []
     part = wanted_nano_usd - (divided.whole - divided.left_for(follower.id))
     if part <= divided.paid[follower.id]:
         hint = f"name a larger budget, or stop spending: tradewind pause {follower.name}"
         raise UsageError(f"the jobs of {group.name} have already spent {at_least_usd(paid)}", hint=hint)
-    return follower, part
+    return [(follower, part)]
+
+
+def _first_parts(tx: Tx, now: Division) -> list[tuple[Job, int]]:
+    """The parts of the first budget of a group. Each job without a budget gets what it has spent, and of what is left a
+    part in proportion to what it is expected to cost."""
+    if now.unsettled:
+        raise UsageError(
+            f"{now.unsettled[0].name} has ended without a budget, and its last bill is not known yet",
+            hint="set the budget again in a minute",
+        )
+    free = [job for job in now.living if job.spec.budget_nano_usd is None]
+    least = sum(now.held.values()) + len(free) * CENT_NANO_USD
+    if now.whole < least:
+        name, paid = now.group.name, sum(now.paid.values())
+        raise UsageError(
+            f"the jobs of {name} need at least {at_least_usd(least)}: {at_most_usd(paid)} is spent, and some may have "
+            f"budgets of their own",
+            hint=f"name a larger budget, or stop spending: tradewind pause --group {now.group.id}",
+        )
+    forecasts = tx.job_forecasts([job.id for job in free], 0)
+    known = {job_id: max(each.cost_nano_usd, 1) for job_id, each in forecasts.items() if isinstance(each, JobForecast)}
+    average = sum(known.values()) // len(known) if known else 1
+    more = divided(now.whole - least, [known.get(job.id, average) for job in free], [None] * len(free))
+    return [(job, now.paid[job.id] + CENT_NANO_USD + part) for job, part in zip(free, more, strict=True)]
 
 
 def _division_for(tx: Tx, job: Job) -> Division | None:

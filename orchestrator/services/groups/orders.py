@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.engine.billing.group_budget import changed_part
+from orchestrator.engine.billing.group_budget import changed_parts
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
@@ -14,7 +14,10 @@ from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.commands import amount_of, answered, being_cancelled, may_pause
 from orchestrator.services.views import Accepted
 from orchestrator.store import Command, Tx
-from providers.money import whole_usd
+from providers.money import at_most_usd, whole_usd
+
+NAMED = 4
+"""So many parts of a budget are named; the others are counted."""
 
 
 def pause_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
@@ -49,26 +52,35 @@ def set_group_budget(
     installation: Installation, ref: str, amount: str | float, project: str | None = None, *, caller: Caller
 ) -> Accepted:
     """Change the budget of a group. `amount` as in the group file: "2.50", "2.50 USD". The parts of its jobs stay as
-    they are; only if all that is left of the budget belongs to a single job, its part changes with it.
+    they are; only if all that is left of the budget belongs to a single job, its part changes with it. If the group had
+    no budget, those of its jobs that have none get parts of this one.
 
     Raises NotFoundError; UsageError for an invalid amount, one that is less than what the jobs have or have spent, for
-    a group without a budget or whose jobs have ended, or if several projects have groups of this name.
+    a group whose jobs have ended, or if several projects have groups of this name.
     """
     nano_usd = amount_of(amount)
     with installation.store.write() as tx:
         group = tx.only_group(ref, project)
-        changed = changed_part(tx, group, nano_usd)
+        changed = changed_parts(tx, group, nano_usd)
         living = [each for each in tx.outlines_of(tx.job_ids_of_group(group.id)) if each.state not in TERMINAL]
         order = tx.add_command("group-budget", None, {"group_id": group.id, "nano_usd": nano_usd}, caller.actor)
     message = f"the budget of group {group.name} becomes {whole_usd(nano_usd)}"
-    if changed is None:
+    if group.budget_nano_usd is None and changed:
+        message += f"; of it {_listed([f'{job.name} gets {at_most_usd(part)}' for job, part in changed])}"
+        message += "; to change a part: tradewind budget set JOB USD"
+    elif not changed:
         message += "; its jobs keep their parts; to change one: tradewind budget set JOB USD"
     else:
-        job, part = changed
+        ((job, part),) = changed
         message += f", and that of {job.name} {whole_usd(part)}"
         message += f"; to continue: tradewind resume {job.name}" if job.state in ("paused", "pausing") else ""
     running = answered(installation, order, f"see its jobs: tradewind queue --group {group.id}")
     return Accepted("budget", tuple(job.id for job in living), message, running)
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - NAMED
+    return ", ".join(texts) if more <= 1 else f"{', '.join(texts[:NAMED])} and {more} others theirs"
 
 
 def _order(

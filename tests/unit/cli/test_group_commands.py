@@ -308,7 +308,9 @@ def test_a_budget_is_set_of_a_job_or_a_group_and_never_without_an_amount(tradewi
     assert tradewind("budget", "set", "--group", "nothing", "3").exit_code == 4
     group.write_text(GROUP.replace("budget: $400\n", "").replace("sweep", "free"))
     tradewind("submit", "group.yaml", "--yes")
-    assert "free was submitted without a budget" in tradewind("budget", "set", "--group", "free", "3").stderr
+    said = " ".join(tradewind("budget", "set", "--group", "free", "300").stdout.split())
+    assert "the budget of group free becomes $300.00; of it fresh gets $75.00, next gets $75.00" in said
+    assert "to change a part: tradewind budget set JOB USD" in said
 
 
 def test_plan_dry_run_and_submit_agree_on_budgets(tradewind: Run, group: Path) -> None:
