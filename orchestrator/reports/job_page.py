@@ -13,8 +13,7 @@ from orchestrator.reports import report as reports
 from orchestrator.reports.views import JobReport
 from orchestrator.services.jobs.current import late_s
 from orchestrator.services.jobs.forecasts import recorded
-from orchestrator.services.jobs.objective import objectives
-from orchestrator.services.jobs.plan import decision, offers_shown
+from orchestrator.services.jobs.plan import decisions_of
 from orchestrator.services.views import Decision
 from orchestrator.store import Interval, Tx
 
@@ -98,8 +97,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
         newest = plans[-1] if plans else None
         told = None
         if newest is not None:
-            placement = newest.placements[0]
-            told = decision(job, placement, offers_shown(tx, [placement]), objectives(tx, [job])[job_id])
+            (told,) = decisions_of(tx, newest.placements[:1], {job_id: job})
         events = tx.events(job_id=job_id, limit=EVENTS, newest_first=True)
         entries = tx.entries(job_id=job_id)
     return JobPage(

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from orchestrator.model import Expected, GpuRequest, Group, Job, JobSpec
+from orchestrator.services.jobs.plan import planned
 from providers.money import usd
 from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 
@@ -151,6 +152,19 @@ def test_a_paused_job_whose_group_has_other_jobs_names_both_budgets_and_they_are
     home.ask("cancel", b)
     home.settle()
     check_truth(home)
+
+
+def test_the_plan_of_all_jobs_names_the_budget_of_the_group_as_well(home: SimulatedInstallation) -> None:
+    a, b = grouped(home, "ab", budget="0.62", steps=600)
+    with home.installation.store.write() as tx:
+        for job, part in ((a, "0.12"), (b, "0.50")):
+            tx.set_budget(job.id, usd(part))
+    home.until_state(a, "paused")
+    with home.installation.store.write() as tx:
+        tx.set_job_state(a.id, "queued")
+    decided, *_ = planned(home.installation, (), only=[a.id]).decisions
+    way = r"to continue: tradewind budget set --group chain \d+\.\d\d, then tradewind budget set a \d+\.\d\d$"
+    assert re.search(way, decided.reason), decided.reason
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,9 @@ def group_remedy(tx: Tx, job: Job, wanted_nano_usd: int) -> str:
 def with_group_order(tx: Tx, job: Job, text: str) -> str:
     """`text`, which may tell to raise the job's budget. If the budget of its group is too small for that, it tells to
     raise that one first, or instead."""
+    named = rf"tradewind budget set (?:{re.escape(job.name)}|{job.id}) (USD|\d+\.\d\d)"
+    if not re.search(named, text):
+        return text
     try:
         divided = _division_for(tx, job)
     except RowError:  # a damaged row of another job must not keep this one from being paused
@@ -130,7 +133,7 @@ def with_group_order(tx: Tx, job: Job, text: str) -> str:
         raised = _raised(tx, divided, job, None if unknown else wanted)
         return raised if divided.follower is not None else f"{raised}, then {found[0]}"
 
-    return re.sub(rf"tradewind budget set (?:{re.escape(job.name)}|{job.id}) (USD|\d+\.\d\d)", orders, text)
+    return re.sub(named, orders, text)
 
 
 def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int) -> list[tuple[Job, int]]:

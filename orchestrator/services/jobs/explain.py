@@ -10,8 +10,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Event, Job, Migration, Plan, Run
 from orchestrator.services.jobs.current import job_view
 from orchestrator.services.jobs.forecasts import forecasts
-from orchestrator.services.jobs.objective import objectives
-from orchestrator.services.jobs.plan import decision, not_rentable, offers_shown
+from orchestrator.services.jobs.plan import decisions_of, not_rentable
 from orchestrator.services.views import Decision, Explanation, JobView, StepTime
 from orchestrator.store import Tx
 from providers.money import format_usd
@@ -167,9 +166,7 @@ def _decisions(tx: Tx, plan: Plan | None, jobs: Sequence[Job]) -> tuple[Decision
         return ()
     by_id = {job.id: job for job in jobs}
     placements = [placement for placement in plan.placements if placement.job_id in by_id]
-    offers = offers_shown(tx, placements)
-    decided_by = objectives(tx, jobs)
-    return tuple(decision(by_id[each.job_id], each, offers, decided_by[each.job_id]) for each in placements)
+    return tuple(decisions_of(tx, placements, by_id))
 
 
 def _history(tx: Tx, job_id: str) -> tuple[Event, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from orchestrator.engine.billing.group_budget import with_group_order
 from orchestrator.engine.inputs.snapshot import as_configured, inputs, limits, profiled_bytes
 from orchestrator.engine.inputs.snapshot import perf as perf_book
 from orchestrator.engine.machines.collect import collect
@@ -254,13 +255,9 @@ def plan_view(
 ) -> PlanView:
     """The view of a plan; `jobs` are the jobs in it."""
     placements = [placement for placement in plan.placements if placement.job_id in jobs]
-    offers, decided_by = offers_shown(tx, placements), objectives(tx, jobs.values())
     decisions = tuple(
-        replace(
-            decision(jobs[each.job_id], each, offers, decided_by[each.job_id]),
-            also=_also(installation, jobs[each.job_id], each),
-        )
-        for each in placements
+        replace(each, also=_also(installation, jobs[each.job_id], placement))
+        for each, placement in zip(decisions_of(tx, placements, jobs), placements, strict=True)
     )
     return PlanView(
         id=plan.id,
@@ -293,7 +290,14 @@ def not_rentable(tx: Tx, providers: Iterable[str]) -> tuple[NotRentable, ...]:
     )
 
 
-def offers_shown(tx: Tx, placements: Sequence[Placement]) -> dict[str, Offer]:
+def decisions_of(tx: Tx, placements: Sequence[Placement], jobs: Mapping[str, Job]) -> list[Decision]:
+    """The decisions of these placements. What they say of a job's budget counts that of its group."""
+    offers, decided_by = _offers_shown(tx, placements), objectives(tx, jobs.values())
+    found = [decision(jobs[each.job_id], each, offers, decided_by[each.job_id]) for each in placements]
+    return [replace(each, reason=with_group_order(tx, jobs[each.job_id], each.reason)) for each in found]
+
+
+def _offers_shown(tx: Tx, placements: Sequence[Placement]) -> dict[str, Offer]:
     """The offers that the decisions about these placements show, by id."""
     shown = {each.offer_id for placement in placements for each in placement.alternatives[:KEPT_CHOICES]}
     shown |= {placement.baseline.offer_id for placement in placements if placement.baseline is not None}
