@@ -50,7 +50,8 @@ class Prospect:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`front`: the Pareto front of cost and time, cheapest first; `picks`: the choice for each objective."""
+    """`front`: the Pareto front of cost and time of the offers that the budget pays for, cheapest first; `picks`: the
+    choice for each objective."""
 
     front: tuple[Pick, ...]
     picks: tuple[Pick, ...]
@@ -120,7 +121,7 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
     """The Pareto front, and the choices for five wishes: cheapest, fastest, cost x time, a deadline and a budget.
 
     Deadline and budget are the job's own, or half way (geometrically) between those of the cheapest and the fastest
-    offer. None if nothing fits or the number of steps is not known.
+    offer. A budget of the job's own holds for all wishes, because no objective passes it. None if nothing fits or the number of steps is not known.
     """
     market = of_machines(market, demand.nodes)
     filtered = _filtered(demand, market, perf, limits)
@@ -139,15 +140,16 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
     deadline_ms = demand.job.deadline_at_ms or market.at + round(between_s * 1000)
     budget = spec.budget_nano_usd or between + demand.spent_nano_usd
     left_s = (deadline_ms - market.at) / 1000
+    paid = replace(free, budget_nano_usd=spec.budget_nano_usd)
     wanted = {
-        "cheapest": replace(free, objective=CHEAPEST),
-        "fastest": replace(free, objective=FASTEST),
-        "cost x time": replace(free, objective=BALANCED),
-        f"cheapest within {span(left_s)}": replace(free, objective=CHEAPEST, deadline_at_ms=deadline_ms),
+        "cheapest": replace(paid, objective=CHEAPEST),
+        "fastest": replace(paid, objective=FASTEST),
+        "cost x time": replace(paid, objective=BALANCED),
+        f"cheapest within {span(left_s)}": replace(paid, objective=CHEAPEST, deadline_at_ms=deadline_ms),
         f"fastest for {format_usd(budget)}": replace(free, objective=FASTEST, budget_nano_usd=budget),
     }
     picks = [_pick(name, market, _best(_wanting(demand, each), forecast, filtered)) for name, each in wanted.items()]
-    ranking = rank(_wanting(demand, free), forecast, filtered)
+    ranking = rank(_wanting(demand, paid), forecast, filtered)
     return Comparison(tuple(_pick("", market, each) for each in _front(ranking, filtered)), tuple(picks))
 
 
@@ -170,9 +172,12 @@ def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> _Point | No
 
 
 def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
-    """The rows of the Pareto front, cheapest first. If there are more than MOST_POINTS, a selection that is evenly
+    """The rows of the Pareto front that are not rejected, cheapest first. If there are more than MOST_POINTS, a selection that is evenly
     spaced and includes both ends."""
     positions = filtered.usable_at
+    positions = positions[ranking.rejection_reasons[ranking.pool.rows[positions]] == NONE]
+    if not positions.size:
+        return []
     ranking.outlook.look_at(positions)
     cost, seconds = ranking.outlook.cost[positions], ranking.outlook.seconds[positions]
     order = np.lexsort((seconds, cost))

@@ -120,6 +120,19 @@ def test_the_front_and_the_picks_flip_with_the_objective(case):
     assert compared.picks[-1].offer_id is None
 
 
+def test_the_front_and_the_picks_are_within_the_budget_of_the_job(case):
+    slow = case.offer("slow", 0.50, gpu="SIM-S")  # 20 h, $10
+    middle = case.offer("middle", 1.20, gpu="SIM-M")  # 10 h, $12
+    case.offer("fast", 4.00, gpu="SIM-L")  # 5 h, $20
+    rates = {"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0}
+    for dollars, front, fastest in ((16, [slow, middle], middle), (1, [], None)):
+        job = case.job(f"job_{dollars}", rates=rates, budget_nano_usd=usd(dollars))
+        compared = compare(Demand(job, STEPS), case.market(), case.perf(), limits=MoveLimits())
+        assert [point.offer_id for point in compared.front] == front
+        assert {pick.offer_id for pick in compared.picks} <= {*front, None}
+        assert compared.picks[1].offer_id == fastest
+
+
 def test_there_is_nothing_to_compare_without_a_number_of_steps_or_an_offer(case):
     job = case.job()
     assert compare(Demand(job, STEPS), case.market(), case.perf(), limits=MoveLimits()) is None

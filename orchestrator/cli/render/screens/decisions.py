@@ -221,7 +221,7 @@ def _comparison(view: Decision, screen: Screen) -> str:
         Column("offer", wide=True),
         Column("picked by", text=True),
     )
-    return blocks(" ", table(columns, rows, screen), f"  no offer: {nothing}" if nothing else "")
+    return blocks(" ", table(columns, rows, screen) if rows else "", f"  no offer: {nothing}" if nothing else "")
 
 
 def _bar(share: float) -> str:
