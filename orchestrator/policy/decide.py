@@ -234,7 +234,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     objective = demand.job.spec.objective
     room = may_have_beside(demand, market, current, ranking.order)
     able, barred = ranking.order[room], frozenset(ranking.order[~room].tolist())
-    best, first = int((able if able.size else ranking.order)[0]), int(ranking.order[0])
+    best, first = int(able[0]) if able.size else current, int(ranking.order[0])
     ruled_out = ranking.rejection_reasons[current] != NONE
     held = ""
     probe_until_ms = _probe_until_ms(builder, running, current)
@@ -264,7 +264,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
 
     options: Iterable[int] = () if best == current else (best,)
     if ranking.mode == "safe":
-        options = takewhile(lambda row: row != current, (able if able.size else ranking.order).tolist())
+        options = takewhile(lambda row: row != current, able.tolist())
     target = next((go for go in options if pays(go)), None)
     if target is not None:
         reason = explain.why_chosen(demand, market, forecast, ranking, target, current)
@@ -273,6 +273,9 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     missed = next(((go, why) for go in ahead if (why := why_barred(go))), None)
     if missed is not None:
         reason = f"{market.ids[missed[0]]} {missed[1]}; {REMEDY}"
+        if ruled_out:
+            why = explain.why_rejected(demand, market, forecast, ranking, current)
+            reason = f"its current offer is ruled out: {why}; {reason}"
     elif first == current or ranking.mode != "safe":
         reason = explain.why_chosen(demand, market, forecast, ranking, current, None)
     else:

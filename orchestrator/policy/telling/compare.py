@@ -121,7 +121,8 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
     """The Pareto front, and the choices for five wishes: cheapest, fastest, cost x time, a deadline and a budget.
 
     Deadline and budget are the job's own, or half way (geometrically) between those of the cheapest and the fastest
-    offer. A budget of the job's own holds for all wishes, because no objective passes it. None if nothing fits or the number of steps is not known.
+    offer. A budget of the job's own holds for all wishes, because no objective passes it. None if nothing fits or the
+    number of steps is not known.
     """
     market = of_machines(market, demand.nodes)
     filtered = _filtered(demand, market, perf, limits)
@@ -172,8 +173,8 @@ def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> _Point | No
 
 
 def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
-    """The rows of the Pareto front that are not rejected, cheapest first. If there are more than MOST_POINTS, a selection that is evenly
-    spaced and includes both ends."""
+    """The rows of the Pareto front that are not rejected, cheapest first. If there are more than MOST_POINTS, a selection
+    that is evenly spaced and includes both ends."""
     positions = filtered.usable_at
     positions = positions[ranking.rejection_reasons[ranking.pool.rows[positions]] == NONE]
     if not positions.size:

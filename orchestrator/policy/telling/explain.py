@@ -246,7 +246,7 @@ def why_not_moved(demand: Demand, forecast: Forecast, ranking: Ranking, row: int
 def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
     """Why the job does not move to `row`, which would be better, by the limits on what it may rent at once."""
     if ranking.rejection_reasons[current] != NONE:
-        gain = "better"
+        gain = "would do"
     elif ranking.mode == "likely":
         gain = f"{_odds(ranking.odds(row))} likely to meet your limits, {_odds(ranking.odds(current))} where the job is"
     elif ranking.mode == "late":

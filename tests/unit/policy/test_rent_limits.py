@@ -154,6 +154,32 @@ def test_a_job_without_a_safe_offer_names_the_limit_too(case: DecisionCase, sett
         assert f", but a move needs 2 machines at once, {MACHINES} is 1" in reason
 
 
+@pytest.mark.parametrize(("rent", "why"), LIMITED)
+def test_a_job_whose_offer_is_ruled_out_stays_where_no_other_fits_beside_it(
+    case: DecisionCase, settled, rent, why
+) -> None:
+    """The launch would be refused; a job that is paused first can start there."""
+    here, there = case.offer("here", 1.0), case.offer("there", 0.3)
+    demand = Demand(
+        case.job(budget_nano_usd=usd(6)), 36_000, 10, spent_nano_usd=usd(1), checkpoint_at=("local", "eu-1")
+    )
+    free = case.decide(demand, settled(here))
+    assert (free.action, free.offer_id) == ("move", there)
+    assert free.reason.startswith("its current offer is ruled out: ")
+    stays = case.decide(replace(demand, rent=rent), settled(here))
+    assert (stays.action, stays.offer_id) == ("stay", here)
+    assert stays.reason.startswith("its current offer is ruled out: ")
+    assert stays.reason.endswith(f"; {there} would do, but {why}; raise the limit, or pause and resume the job")
+
+
+def test_a_job_whose_offer_is_ruled_out_moves_to_the_best_that_fits_beside_it(case: DecisionCase, settled) -> None:
+    here, best, second = case.offer("here", 2.0), case.offer("best", 0.5, gpu="SIM-L"), case.offer("second", 0.3)
+    job = case.job(rates={"SIM-M": 1.0, "SIM-L": 4.0}, budget_nano_usd=usd(8))
+    for dollars, goal in ((2.5, best), (2.4, second)):
+        moves = case.decide(Demand(job, 36_000, rent=limits(dollars=dollars)), settled(here))
+        assert (moves.action, moves.offer_id) == ("move", goal)
+
+
 def test_a_price_exactly_at_a_limit_is_within_it(case: DecisionCase) -> None:
     """1.005 has no exact binary form."""
     offer = case.offer("small", 1.005)
