@@ -27,6 +27,7 @@ from orchestrator.market import Market, rooms_without, units_taken
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.following import knowing_what_follows
 from orchestrator.policy.groups.order import NO_ORDER, Order
 from orchestrator.policy.groups.planning import (
     FAIR,
@@ -34,7 +35,6 @@ from orchestrator.policy.groups.planning import (
     Asked,
     asked,
     joint,
-    knowing_what_follows,
     less_late,
 )
 from orchestrator.policy.groups.problem import Floats

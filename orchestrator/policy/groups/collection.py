@@ -116,6 +116,20 @@ class Collection:
         found: Floats = self.usd_per_h * (1 + per_work)
         return found
 
+    def with_starts(self, begins_s: Floats) -> Collection:
+        """The collection in which the rates of jobs with deadlines include their starts: a start takes machines as work
+        does, and that of the chosen way counts. `begins_s` (jobs,): how much later than now `deadline_s` counts from;
+        then it counts from now."""
+        if self.start_s is None:
+            return self
+        due = np.isfinite(self.deadline_s)[:, None]
+        steps = self.steps[:, None]
+        counts = due & (self.rate > 0) & (self.start_s > 0) & (steps > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rate = np.where(counts, steps / (self.start_s + steps / self.rate), self.rate)
+        start_s = np.where(due, 0.0, self.start_s)
+        return replace(self, rate=rate, start_s=start_s, deadline_s=self.deadline_s + begins_s)
+
     def agnostic(self) -> Collection:
         """The collection as seen by a policy that does not know how differently models run: all ways in which a job can
         run have the rate of the first of them. The unit of a step becomes what the job does there in a second."""

@@ -17,6 +17,7 @@ import numpy as np
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.model import GroupPolicy
 from orchestrator.policy.demand import Running
+from orchestrator.policy.groups.following import knowing_what_follows
 from orchestrator.policy.groups.order import NO_ORDER, Before, Order, before_each
 from orchestrator.policy.groups.planning import (
     LEAST_SHARE,
@@ -27,7 +28,6 @@ from orchestrator.policy.groups.planning import (
     Joint,
     Part,
     joint,
-    knowing_what_follows,
     less_late,
 )
 from orchestrator.policy.groups.problem import Floats, Integers
@@ -211,8 +211,7 @@ class _Unfolding:
         rate, usd_per_h, start_usd = self._rates(there, plans)
         share = np.array([sum(part.share for part in each.parts) for each in plans])
         with np.errstate(divide="ignore", invalid="ignore"):
-            # A start needs machine time as work does: with half of the time, it takes twice as long.
-            begins_s = np.where(self._begins_s(there) > 0, self._begins_s(there) / share, 0.0)
+            begins_s = np.array([each.begins_s for each in plans])
             takes_s = np.where(self._steps[there] > 0, begins_s + self._steps[there] / rate, 0.0)
         if not np.isfinite(takes_s).any():
             return False

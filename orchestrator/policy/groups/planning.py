@@ -28,7 +28,7 @@ from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.engine import Uncertified, solve
 from orchestrator.policy.groups.entitlement import alone
-from orchestrator.policy.groups.order import NO_ORDER, Order, before_each, time_after
+from orchestrator.policy.groups.order import NO_ORDER, Order, before_each
 from orchestrator.policy.groups.policies.cost import HARDLY, late, of_time, on_time
 from orchestrator.policy.groups.policies.makespan_in_order import makespan_in_order
 from orchestrator.policy.groups.policies.named import PROGRAMS
@@ -65,11 +65,12 @@ class Part:
 class JobPlan:
     """Where a job runs, how long it takes including its start (market seconds), and what both cost, if the shares stay
     as they are. All figures are estimates. If the shares add up to less than 1, the job waits for the rest of the
-    time."""
+    time. `begins_s` is the part of the time that its start takes, and `steps_per_s` its speed after that."""
 
     job_id: str
     parts: tuple[Part, ...]
     steps_per_s: float
+    begins_s: float
     duration_s: float
     cost_usd: float
 
@@ -200,8 +201,9 @@ def joint(
     after MOST_S seconds of solving).
     """
     until = TimeLimit(MOST_S) if until is None else until
-    jobs = _tied(question, running, stays)
-    _on_time(question)
+    tied = _tied(question, running, stays)
+    jobs = tied.with_starts(question.begins_s)
+    _on_time(question, question.jobs.with_starts(question.begins_s))
     try:
         if policy == "cheapest":
             found, program = _cheapest(jobs, until)
@@ -217,6 +219,7 @@ def joint(
             if not in_order or need.any():  # deadlines are to be met as if all jobs could start now
                 found = solve(program, until=until)
             if in_order:
+                jobs = replace(tied, deadline_s=np.full(len(tied), np.inf))
                 found = makespan_in_order(jobs, before, question.begins_s, until)
     except InfeasibleError as error:
         raise _conflict(question, jobs, error) from error
@@ -225,7 +228,7 @@ def joint(
             f"the solver's plan could not be verified: {error}",
             hint="plan jobs of such different sizes in groups of their own",
         ) from error
-    plan = _read(question, jobs, found, most=program.terms[0].most)
+    plan = _read(question, tied, jobs, found, most=program.terms[0].most)
     return plan if found.in_time else replace(plan, stopped_after_s=until.seconds)
 
 
@@ -235,7 +238,7 @@ def _rates(
     """Steps/s by row of the market, for the rows that matter to a job.
 
     Of the usable rows with the same kind of hardware under the same quotas, this is the one where the job costs least,
-    including its start; and also the row where the job runs.
+    including its start; for a job with a deadline, also the one that starts soonest; and the row where the job runs.
     """
     name = demand.job.name
     filtered, forecast = considered(demand, filtering, filtering.market, perf, running, None)
@@ -252,6 +255,7 @@ def _rates(
     kinds, startup_s = market.listing.kind, market.startup_s
     rate = {kind: estimate.value for kind, estimate in forecast.estimates.items()}
     best: dict[tuple[int, tuple[Room, ...]], tuple[float, int, str, int]] = {}
+    soonest: dict[tuple[int, tuple[Room, ...]], tuple[float, int, str, int]] = {}
     for row in (int(each) for each in usable):
         if (kind := int(kinds[row])) not in rate:
             continue
@@ -261,7 +265,10 @@ def _rates(
         price = int(market.price[row])
         this = (price * paid_s, price, market.ids[row], row)
         best[key] = min(best.get(key, this), this)
-    rows = {row for *_, row in best.values()}
+        if running is None and demand.job.deadline_at_ms is not None:
+            early = (float(startup_s[row]), *this[1:])
+            soonest[key] = min(soonest.get(key, early), early)
+    rows = {row for *_, row in (*best.values(), *soonest.values())}
     if running is not None and (here := market.row(running.offer_id)) is not None and market.priced[here]:
         rows.add(here)
     found = {row: rate[kind] for row in rows if (kind := int(kinds[row])) in rate}
@@ -347,9 +354,8 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
         return error
     names = []
     for job, missing in zip(found.jobs.tolist(), found.missing.tolist(), strict=True):
-        begins_s = question.begins_s[job]
-        reached, left_h = need[job] - missing, (jobs.deadline_s[job] + begins_s) / 3600
-        instead = f"{(jobs.steps[job] / reached + begins_s) / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
+        reached, left_h = need[job] - missing, jobs.deadline_s[job] / 3600
+        instead = f"{jobs.steps[job] / reached / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
         names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
     prices = found.prices[len(found.prices) - len(jobs.quotas) :]
     binding = [each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY]
@@ -361,10 +367,9 @@ def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> Infe
     )
 
 
-def _on_time(question: Asked) -> None:
+def _on_time(question: Asked, jobs: Collection) -> None:
     """Raises InfeasibleError with the names of the jobs that no offer runs fast enough, even if they had it to
-    themselves."""
-    jobs = question.jobs
+    themselves. `jobs`: with their starts."""
     slower = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
     if slower.size:
         slow = [
@@ -379,41 +384,23 @@ def _on_time(question: Asked) -> None:
 
 
 def _too_short(takes_s: float, left_s: float) -> str:
-    takes = f"takes {span(takes_s)} on its fastest offer"
+    takes = f"takes {span(takes_s)} on its fastest offer, start included"
     if left_s <= 0:
-        return f"its deadline is {span(-left_s)} before a machine can be ready, and then it {takes}"
-    return f"{takes}, {span(left_s)} are left after its start"
-
-
-def knowing_what_follows(
-    question: Asked, of_all: Asked, after: Order, running: Mapping[str, Running] = NOWHERE, *, until: TimeLimit
-) -> Asked:
-    """The question about jobs that can run now, with how long the jobs `of_all` take that come after them, by the plan
-    of least makespan. Raises LimitError."""
-    free = replace(of_all, jobs=replace(of_all.jobs, deadline_s=np.full(len(of_all.jobs), np.inf)))
-    plan = joint(free, "makespan", running, after=after, until=until)
-    takes_s = np.array(
-        [
-            begins_s + (each.duration_s - begins_s) * sum(x.share for x in each.parts) if each.steps_per_s > 0 else 0.0
-            for each, begins_s in zip(plan.jobs, of_all.begins_s.tolist(), strict=True)
-        ]
-    )
-    ids = [each.job_id for each in plan.jobs]
-    after_s = dict(zip(ids, time_after(before_each(ids, after), takes_s).tolist(), strict=True))
-    following_s = np.array([after_s[each.job.id] for each in question.demands])
-    return replace(question, jobs=replace(question.jobs, after_s=following_s))
+        return f"its deadline passed {span(-left_s)} ago, and it {takes}"
+    return f"{takes}, {span(left_s)} are left"
 
 
 def less_late(question: Asked) -> Asked:
     """The question with later deadlines, so that all can be met and the least work is late."""
-    due = replace(question.jobs, deadline_s=np.maximum(question.jobs.deadline_s, 1.0))
+    due = question.jobs.with_starts(question.begins_s)
+    due = replace(due, deadline_s=np.maximum(due.deadline_s, 1.0))
     need = on_time(due)
     found = late(due, need)
     reached = need.copy()
     reached[found.jobs] -= found.missing * (1 + LEAST_SHARE)
     with np.errstate(divide="ignore"):
         deadline_s = np.where(need > 0, due.steps / np.maximum(reached, 0.0), np.inf)
-    return replace(question, jobs=replace(due, deadline_s=deadline_s))
+    return replace(question, jobs=replace(question.jobs, deadline_s=deadline_s - question.begins_s))
 
 
 def _finite(question: Asked, jobs: Collection) -> Collection:
@@ -437,32 +424,39 @@ def _finite(question: Asked, jobs: Collection) -> Collection:
     return replace(jobs, alone_s=done / alone(jobs))
 
 
-def _read(question: Asked, jobs: Collection, found: Allocation, *, most: bool) -> Joint:
-    """The plan of each job.
+def _read(question: Asked, tied: Collection, jobs: Collection, found: Allocation, *, most: bool) -> Joint:
+    """The plan of each job. `jobs` are those that were solved, with the starts of some in their rates; `tied` without.
 
     Shares are scaled up to what the quotas leave, so that jobs end earlier at the same cost. A job that has no share
     now is expected to run later, where it costs least.
     """
     least = np.maximum(LEAST_SHARE * found.shares.max(axis=1, keepdims=True), RESIDUE)
     all_shares = _filled(question, np.where(found.shares > least, found.shares, 0.0))
-    usd_per_h, plans = question.jobs.usd_per_h_started, []
+    usd_per_h, start_s = tied.usd_per_h, np.zeros(tied.rate.shape) if tied.start_s is None else tied.start_s
+    plans = []
     for index, demand in enumerate(question.demands):
-        shares, rates = all_shares[index], jobs.rate[index]
-        rate, steps = float(rates @ shares), float(jobs.steps[index])
-        if steps <= 0:
-            duration_s = cost = 0.0
-        elif rate > 0:
-            run_s = steps / rate
-            duration_s = float(question.begins_s[index]) + run_s
-            cost = float(usd_per_h[index] @ shares) * run_s / 3600
-        else:
+        shares, steps = all_shares[index], float(jobs.steps[index])
+        done = shares * jobs.rate[index]
+        ways = tied.rate[index] > 0
+        whole_s = start_s[index][ways] + steps / tied.rate[index][ways]
+        speed = begins_s = duration_s = cost = 0.0
+        if done.any():
+            part = done / done.sum()  # of the steps, and of the start
+            begins_s = float(part @ start_s[index]) / float(shares.sum())
+            counted_s = steps / float(done.sum())
+            duration_s = counted_s if np.isfinite(jobs.deadline_s[index]) else begins_s + counted_s
+            speed = steps / (duration_s - begins_s) if steps > 0 else float(done.sum())
+            cost = float(part[ways] @ (usd_per_h[index][ways] * whole_s)) / 3600
+        elif steps > 0:
             duration_s = float("inf")
-            cost = steps / 3600 * float((usd_per_h[index][rates > 0] / rates[rates > 0]).min())
+            cost = float((usd_per_h[index][ways] * whole_s).min()) / 3600
+        if steps <= 0:
+            begins_s = duration_s = cost = 0.0
         parts = sorted(
             (Part(question.ids[way], float(shares[way])) for way in np.flatnonzero(shares)),
             key=lambda part: (-part.share, part.offer_id),
         )
-        plans.append(JobPlan(demand.job.id, tuple(parts), rate, duration_s, cost))
+        plans.append(JobPlan(demand.job.id, tuple(parts), speed, begins_s, duration_s, cost))
     certificate = found.certificates[0]
     return Joint(tuple(plans), certificate.value, most, certificate.bound, certificate.gap)
 

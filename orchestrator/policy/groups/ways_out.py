@@ -110,6 +110,8 @@ def ways_out(
         question = asked(demands, opened, perf, running, limits=limits)
     except InfeasibleError:
         return WaysOut()
+    whole = question.jobs.with_starts(question.begins_s)
+    question = replace(question, jobs=whole, begins_s=np.where(np.isfinite(whole.deadline_s), 0.0, question.begins_s))
     search = _Search(question, policy, running, tuple(rooms[name] for name in question.quotas))
     later, delay_unknown = tuple[Later, ...](), False
     try:

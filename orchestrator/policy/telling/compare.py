@@ -173,8 +173,8 @@ def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> _Point | No
 
 
 def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
-    """The rows of the Pareto front that are not rejected, cheapest first. If there are more than MOST_POINTS, a selection
-    that is evenly spaced and includes both ends."""
+    """The rows of the Pareto front that are not rejected, cheapest first. If there are more than MOST_POINTS, some that
+    are evenly spaced, with both ends."""
     positions = filtered.usable_at
     positions = positions[ranking.rejection_reasons[ranking.pool.rows[positions]] == NONE]
     if not positions.size:

@@ -156,13 +156,13 @@ def test_a_conflict_of_deadlines_and_quotas_says_what_relaxing_each_costs(
     assert message.startswith("error: not all deadlines can be met within the quotas (P instances in us): a\n")
     assert hint[0].splitlines() == [
         "each of these changes is enough alone (estimates, for the whole group):",
-        "  all deadlines 16 min later: about $2.06 in total",
+        "  all deadlines 22 min later: about $2.06 in total",
         "  3 instead of 2 P instances in fake/us: about $2.06 in total",
         "to see the plan with another quota: --what-if quota.fake.us.P_instances=3",
     ]
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)["error"]
     later, larger = document["relaxations"]
-    assert (later["enough"], later["jobs"], later["delay_s"]) == (True, ["a", "b"], 960.0)
+    assert (later["enough"], later["jobs"], later["delay_s"]) == (True, ["a", "b"], 1320.0)
     assert (larger["quota"], larger["limit"], larger["instead_of"]) == ("quota.fake.us.P_instances", 3, 2)
     assert larger["cost_nano_usd"] == pytest.approx(2.06e9, rel=0.01)
     assert tradewind("plan", "group.yaml", "--what-if", f"{larger['quota']}={larger['limit']}").exit_code == 0

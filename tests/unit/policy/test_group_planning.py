@@ -259,13 +259,35 @@ def test_a_job_that_runs_does_not_start_again(case: DecisionCase) -> None:
     assert found.jobs[0].cost_usd == pytest.approx(3 * 300 / 4 / 3600, rel=0.02)
 
 
+def test_the_start_of_the_offer_that_is_chosen_counts_for_the_deadline(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0, provider="aws")
+    quick = case.offer("quick", 5.0, provider="gcp")
+    hurried = started(case, [job(case, 0, deadline_s=1.1 * 3600)], aws=3600.0, gcp=60.0)
+    assert shares(hurried)[0][quick] > 0.8
+    assert hurried.jobs[0].duration_s <= 1.1 * 3600 * 1.001
+    patient = started(case, [job(case, 1, deadline_s=2.5 * 3600)], aws=3600.0, gcp=60.0)
+    assert patient.jobs[0].duration_s == pytest.approx(7200, rel=0.02)
+
+
+def test_starts_take_the_machines_of_a_quota_when_jobs_have_deadlines(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+
+    def jobs(hours: float) -> list[Demand]:
+        return [replace(job(case, n, deadline_s=hours * 3600), setup_s=1800.0) for n in range(2)]
+
+    in_time = jobs(3.1)
+    question = asked(in_time, market_of(case, quota(1, "cheap")), case.perf())
+    unfolded = course(question, "cheapest", joint(question, "cheapest"))
+    assert max(each.ends_s for each in unfolded.jobs) <= 3.1 * 3600 * (1 + 1e-3)
+    with pytest.raises(InfeasibleError, match="not all deadlines can be met"):
+        planned(case, jobs(2.8), quota(1, "cheap"))
+
+
 def test_a_deadline_that_no_offer_meets_names_the_job(case: DecisionCase) -> None:
     case.offer("slow", 1.0)
-    with pytest.raises(InfeasibleError, match=r"job-0 \(takes 1\.\d h on its fastest offer, \d+ min are left after"):
+    with pytest.raises(InfeasibleError, match=r"takes 1\.\d h on its fastest offer, start included, \d+ min are left"):
         planned(case, [job(case, 0, deadline_s=1800.0)])
-    with pytest.raises(
-        InfeasibleError, match=r"its deadline is 2 min before a machine can be ready, and then it takes"
-    ):
+    with pytest.raises(InfeasibleError, match=r"its deadline passed 2 min ago, and it takes"):
         planned(case, [job(case, 0, deadline_s=-90.0)])
 
 
