@@ -16,6 +16,7 @@ from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
 from orchestrator.policy.groups.course import Course, course, judged
 from orchestrator.policy.groups.order import Order
 from orchestrator.policy.groups.planning import Joint, joint
+from orchestrator.policy.groups.spot_risk import refused_alone
 from orchestrator.policy.groups.ways_out import WaysOut, ways_out
 from orchestrator.policy.groups.worth import Worth, worths
 from orchestrator.policy.needed_budget import Needed, needed_budgets
@@ -23,7 +24,14 @@ from orchestrator.services.groups.budgets import asked_of, enough_together, requ
 from orchestrator.services.groups.deadlines import with_deadline
 from orchestrator.services.groups.question import question
 from orchestrator.services.groups.relaxing import with_ways_out
-from orchestrator.services.groups.views import GroupPlanView, PlannedJob, PlannedPart, UnitWorth, Without
+from orchestrator.services.groups.views import (
+    GroupPlanView,
+    PlacedElsewhere,
+    PlannedJob,
+    PlannedPart,
+    UnitWorth,
+    Without,
+)
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.plan import freshen, price_age_s
 from orchestrator.services.jobs.project_money import short_projects
@@ -92,6 +100,11 @@ def planned_group(
     bounds = limits(installation.config)
     valued = worths(seen.demands, market, seen.perf, group.policy, found, unfolded, seen.running, after, limits=bounds)
     needed = _needed(installation, seen, market, unfolded)
+    names = {job.id: job.name for job in jobs}
+    elsewhere = tuple(
+        PlacedElsewhere(names[each.job_id], usd(f"{each.alone_usd:.9f}"))
+        for each in refused_alone(seen.demands, market, seen.perf, unfolded, seen.running, limits=bounds)
+    )
     view = _view(group, jobs, seen, found, unfolded, valued, needed, now, age_s)
     with installation.store.read() as tx:
         wants = [
@@ -104,6 +117,7 @@ def planned_group(
             view,
             short_projects=short_projects(installation, tx, {group.project: view.cost_nano_usd}, now),
             full_limits=full_limits(installation, tx, wants, now),
+            elsewhere=elsewhere,
         )
     require_budgets(view, lambda: _needed_if_cheapest(installation, seen, market, after))
     return replace(view, supposed=tuple(assumptions), without=without)

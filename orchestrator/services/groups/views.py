@@ -62,6 +62,15 @@ class UnitWorth:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedElsewhere:
+    """A job on a spot machine whose loss would make it late. Where there is room, it is placed elsewhere, and is
+    expected to cost so much there."""
+
+    name: str
+    cost_nano_usd: int
+
+
+@dataclass(frozen=True, slots=True)
 class Without:
     """The plan with the quotas as they are, beside that of a `--what-if`: its cost and the end of its last job; or why
     there is none."""
@@ -104,6 +113,7 @@ class GroupPlanView:
     missing_secrets: tuple[str, ...] = ()
     short_projects: tuple[ProjectMoney, ...] = ()
     full_limits: tuple[FullLimit, ...] = ()
+    elsewhere: tuple[PlacedElsewhere, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

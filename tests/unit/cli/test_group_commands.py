@@ -20,7 +20,7 @@ from orchestrator.config import load_config
 from orchestrator.installation import open_installation
 from orchestrator.policy.groups import Allocation, Program, planning, solve
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.services.groups.views import GroupPlanView, UnitWorth
+from orchestrator.services.groups.views import GroupPlanView, PlacedElsewhere, UnitWorth
 from providers.base import Covered, Quota
 
 Run = Callable[..., Result]
@@ -117,6 +117,14 @@ def test_what_a_quota_is_worth_names_it_once(
         0, "sweep", "max-min-fairness", "p", False, 0.0, (), 0, None, None, 0, 1.0, 1.0, 0.0, (worth,)
     )  # fmt: skip
     assert f"{words} save about $31.00" in group_plan(view, Screen())
+
+
+def test_jobs_that_are_placed_elsewhere_than_in_the_table_are_named_with_their_cost() -> None:
+    view = GroupPlanView(0, "sweep", "cheapest", "p", False, 0.0, (), 0, None, None, 0, 1.0, 1.0, 0.0, ())
+    assert "spot machine" not in group_plan(view, Screen())
+    shown = group_plan(replace(view, elsewhere=(PlacedElsewhere("late", 10 * 10**9),)), Screen())
+    assert "no time to lose a spot machine" in shown
+    assert "late (about $10.00)" in shown
 
 
 @pytest.mark.usefixtures("group")

@@ -61,6 +61,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         _sums(view),
         _short(view),
         _late(view),
+        _elsewhere(view),
         lacks_secrets(view.missing_secrets),
         *shortfalls(view.short_projects, view.full_limits),
         _quality(view),
@@ -144,6 +145,13 @@ def _late(view: GroupPlanView) -> str:
     if not names:
         return ""
     return f"may miss the deadline, because of the jobs before it: {_some(names)}"
+
+
+def _elsewhere(view: GroupPlanView) -> str:
+    names = [f"{clean(each.name)} (about {amount(each.cost_nano_usd)})" for each in view.elsewhere]
+    if not names:
+        return ""
+    return f"no time to lose a spot machine; placed elsewhere where there is room, at the cost of that: {_some(names)}"
 
 
 def _quality(view: GroupPlanView) -> str:

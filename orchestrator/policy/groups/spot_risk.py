@@ -1,0 +1,54 @@
+"""Spot risk: jobs that a joint plan puts on offers which their own decision would refuse because of the deadline. Pure.
+
+A joint plan counts no interruptions. The decision about a single job does: it uses a spot machine only while there is
+time to lose it and still finish on demand (ranking.limits). Where the control plane lets each job decide, such a job is
+placed on another offer than in the joint plan, and can cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.market import Market, of_machines
+from orchestrator.perf import PerfBook
+from orchestrator.policy.decide import considered
+from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.course import Course
+from orchestrator.policy.groups.planning import NOWHERE
+from orchestrator.policy.ranking.eligible import Filter, RejectionReason
+from orchestrator.policy.ranking.order import rank
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A job whose own decision refuses an offer of its joint plan; it would cost `alone_usd` where that puts it."""
+
+    job_id: str
+    alone_usd: float
+
+
+def refused_alone(
+    demands: Sequence[Demand],
+    market: Market,
+    perf: PerfBook,
+    unfolded: Course,
+    running: Mapping[str, Running] = NOWHERE,
+    *,
+    limits: MoveLimits,
+) -> tuple[Refused, ...]:
+    """The jobs with a deadline that are planned on spot machines which they would not use alone."""
+    parts = {each.job_id: each.parts for each in unfolded.jobs}
+    filters: dict[int, Filter] = {}
+    found = []
+    for demand in demands:
+        spot = [each.offer_id for each in parts.get(demand.job.id, ()) if each.offer_id.endswith("/spot")]
+        if demand.job.deadline_at_ms is None or not spot:
+            continue
+        filtering = filters.setdefault(demand.nodes, Filter(of_machines(market, demand.nodes), limits))
+        filtered, forecast = considered(demand, filtering, filtering.market, perf, running.get(demand.job.id), None)
+        ranking = rank(demand, forecast, filtered)
+        rows = [row for each in spot if (row := market.row(each)) is not None]
+        if any(ranking.rejection_reasons[row] == RejectionReason.DEADLINE for row in rows) and ranking.order.size:
+            found.append(Refused(demand.job.id, ranking.cost(int(ranking.order[0])) / 1e9))
+    return tuple(found)
