@@ -1,4 +1,4 @@
-"""Jobs that a joint plan puts on spot machines which their own decision refuses, because a loss would make them late."""
+"""Jobs that a joint plan puts on spot machines which their own decision refuses: a loss would make them late."""
 
 from __future__ import annotations
 
