@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.config.names import read_names
+from orchestrator.config.values import BadSetting
 
 _REGION = r"[a-z]{2}(-[a-z]+)+-\d"
 _INSTANCE_TYPE = r"[a-z][a-z0-9-]*\.[a-z0-9-]+"
@@ -25,4 +26,4 @@ def read_image(value: object) -> str:
     """An AMI, or `ssm:` and the name of a parameter."""
     if isinstance(value, str) and re.fullmatch(_IMAGE, value):
         return value
-    raise ValueError('must be an AMI, such as "ami-0123456789abcdef0", or "ssm:" and the name of a parameter')
+    raise BadSetting('must be an AMI, such as "ami-0123456789abcdef0", or "ssm:" and the name of a parameter')

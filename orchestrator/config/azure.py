@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.config.names import read_names
+from orchestrator.config.values import BadSetting
 
 _REGION = r"[a-z][a-z0-9]+"
 _SIZE = r"Standard_[A-Za-z0-9_-]+"
@@ -27,7 +28,7 @@ def read_image(value: object) -> str:
     """An image of the marketplace, or the id of an image."""
     if isinstance(value, str) and re.fullmatch(_IMAGE, value):
         return value
-    raise ValueError('must be publisher:offer:sku:version, such as "microsoft-dsvm:ubuntu-hpc:2404:latest", or an id')
+    raise BadSetting('must be publisher:offer:sku:version, such as "microsoft-dsvm:ubuntu-hpc:2404:latest", or an id')
 
 
 def read_group(value: object) -> str:
@@ -41,18 +42,18 @@ def read_subscription(value: object) -> str:
     """The id of a subscription."""
     if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", value, re.IGNORECASE):
         return value.lower()
-    raise ValueError('must be the id of a subscription, such as "11111111-2222-3333-4444-555555555555"')
+    raise BadSetting('must be the id of a subscription, such as "11111111-2222-3333-4444-555555555555"')
 
 
 def read_management(value: object) -> str:
     """The address of Azure Resource Manager: encrypted, because a token is sent there."""
     if isinstance(value, str) and re.fullmatch(r"https://[^\s/?#]+/?", value):
         return value.rstrip("/")
-    raise ValueError('must be an address, such as "https://management.chinacloudapi.cn"')
+    raise BadSetting('must be an address, such as "https://management.chinacloudapi.cn"')
 
 
 def read_prices(value: object) -> str:
     """The address of a price list."""
     if isinstance(value, str) and re.fullmatch(r"https?://[^\s?#]+", value):
         return value
-    raise ValueError('must be an address, such as "https://prices.azure.cn/api/retail/prices"')
+    raise BadSetting('must be an address, such as "https://prices.azure.cn/api/retail/prices"')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.config.names import read_names
+from orchestrator.config.values import BadSetting
 
 _REGION = r"[a-z]+(-[a-z]+)+\d+"
 _MACHINE_TYPE = r"[a-z]\w*-[a-z0-9]+(-[a-z0-9]+)*(\+[1-8]x[a-z]+(-[a-z0-9]+)+)?"
@@ -26,18 +27,18 @@ def read_image(value: object) -> str:
     """An image, or a family of images."""
     if isinstance(value, str) and re.fullmatch(_IMAGE, value):
         return value
-    raise ValueError('must be an image, such as "projects/PROJECT/global/images/family/NAME"')
+    raise BadSetting('must be an image, such as "projects/PROJECT/global/images/family/NAME"')
 
 
 def read_project(value: object) -> str:
     """The id of a project."""
     if isinstance(value, str) and re.fullmatch(_PROJECT, value):
         return value
-    raise ValueError('must be the id of a project, such as "my-project-1234"')
+    raise BadSetting('must be the id of a project, such as "my-project-1234"')
 
 
 def read_address(value: object) -> str:
     """The address of an interface."""
     if isinstance(value, str) and re.fullmatch(r"https?://[^/?#\s]+", value.rstrip("/")):
         return value.rstrip("/")
-    raise ValueError('must be an address, such as "https://compute-mine.p.googleapis.com"')
+    raise BadSetting('must be an address, such as "https://compute-mine.p.googleapis.com"')

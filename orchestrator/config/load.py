@@ -25,7 +25,7 @@ from orchestrator.config.settings import (
 )
 from orchestrator.config.store_url import STORE_FILE, url_of_file
 from orchestrator.config.toml import TomlFile, read_toml
-from orchestrator.config.values import FieldErrors, Setting, typed
+from orchestrator.config.values import BadSetting, FieldErrors, Setting, typed
 from orchestrator.errors import Problem, SpecError, did_you_mean, one_edit_apart
 from providers.traits import traits_of
 
@@ -54,12 +54,20 @@ class _Given:
     def problems(self, error: ValueError) -> Iterator[Problem]:
         """What is wrong with the value, or with fields below it, each at its own place."""
         if not isinstance(error, FieldErrors):
-            yield self.problem(str(error))
+            yield self.problem(str(error), error.hint if isinstance(error, BadSetting) else self._example())
             return
         for below, message, hint in error.problems:
             name = f"{self.name}.{below}"
             line, column = (0, 0) if self.file is None else self.file.position(name)
             yield Problem(self.source, line, column, name, message, hint)
+
+    def _example(self) -> str:
+        """How the setting is written at this place."""
+        setting = SETTINGS[self.name]
+        if self.file is None:
+            return f"such as {setting.example_text}"
+        written = f"{self.name.rpartition('.')[2]} = {setting.example}"
+        return f"write it like {written}" if '"' in written else f'write it like "{written}"'
 
 
 def load_config(
@@ -223,9 +231,11 @@ def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given], wrong: 
             "it holds sockets, whose paths are limited: use a shorter path",
         )
     suspect_s, lease_s = (values.get(name, SETTINGS[name].default) for name in ("suspect_after_s", "lease_s"))
-    shorter = used.get("suspect_after_s") or used.get("lease_s")
-    if shorter is not None and isinstance(suspect_s, float) and isinstance(lease_s, float) and suspect_s >= lease_s:
-        yield shorter.problem("suspect_after_s must be less than lease_s")
+    if isinstance(suspect_s, float) and isinstance(lease_s, float) and suspect_s >= lease_s:
+        if shorter := used.get("suspect_after_s"):
+            yield shorter.problem(f"must be less than lease_s, which is {lease_s:g}")
+        elif longer := used.get("lease_s"):
+            yield longer.problem(f"must be more than suspect_after_s, which is {suspect_s:g}")
 
 
 def _enabled(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.config.values import BadSetting
+
 if TYPE_CHECKING:
     from providers.static.hosts import Host
 
@@ -41,5 +43,8 @@ def read_owned_hosts(value: object) -> OwnedHosts:
         try:
             value = json.loads(value)
         except ValueError:
-            raise ValueError('must be JSON such as {"desk1": {"address": "desk1.lan", "vcpus": 16, ...}}') from None
-    return OwnedHosts(read_hosts(value))
+            raise BadSetting('must be JSON such as {"desk1": {"address": "desk1.lan", "vcpus": 16, ...}}') from None
+    try:
+        return OwnedHosts(read_hosts(value))
+    except ValueError as error:
+        raise BadSetting(str(error)) from error

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from orchestrator.config.values import FieldErrors, Read, number, typed, whole
+from orchestrator.config.values import BadSetting, FieldErrors, Read, number, typed, whole
 from orchestrator.errors import did_you_mean
 from providers.money import usd
 
@@ -81,9 +81,9 @@ def read_projects(value: object) -> Projects:
         try:
             value = json.loads(value)
         except ValueError:
-            raise ValueError('must be JSON such as {"vision": {"weight": 2}}') from None
+            raise BadSetting('must be JSON such as {"vision": {"weight": 2}}') from None
     if not isinstance(value, Mapping):
-        raise ValueError("must be a table for each project, such as [projects.vision]")
+        raise BadSetting("must be a table for each project, such as [projects.vision]")
     problems: list[tuple[str, str, str]] = []
     tables = {str(name): _project(str(name), table, problems) for name, table in value.items()}
     if problems:

@@ -20,6 +20,7 @@ from orchestrator.config.owned_hosts import OwnedHosts, read_owned_hosts
 from orchestrator.config.projects import Projects, read_projects
 from orchestrator.config.values import (
     LAST_PORT,
+    BadSetting,
     Setting,
     names,
     number,
@@ -32,6 +33,7 @@ from orchestrator.config.values import (
     whole,
     yes_no,
 )
+from orchestrator.errors import did_you_mean, echoed
 from providers.traits import own_clock
 
 CLOCK_FACTOR = 60.0  # a Ray node starts in 4 to 10 s here: minutes of market time, like a cloud machine
@@ -45,8 +47,24 @@ def _clouds(value: object) -> tuple[str, ...]:
         raise ValueError("must be a list of clouds")
     names = tuple(dict.fromkeys(item.strip() for item in items))
     if unknown := [name for name in names if name not in PRICED_CLOUDS]:
-        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(PRICED_CLOUDS)}")
+        near = did_you_mean(unknown[0], PRICED_CLOUDS)
+        raise BadSetting(f"{echoed(unknown[0])} is not one of {', '.join(PRICED_CLOUDS)}", near)
     return names
+
+
+def _providers(value: object) -> tuple[str, ...]:
+    given = names(value)
+    with_settings = {item.name for item in dataclasses.fields(Providers) if section_of(item)}
+    if set(given) <= with_settings:
+        return given
+    from providers.registry import provider_names  # 0.1 s with what it loads
+
+    known = provider_names()
+    if unknown := [name for name in given if name not in known]:
+        listed = f"installed: {', '.join(known)}"
+        near = did_you_mean(unknown[0], known)
+        raise BadSetting(f'there is no provider "{unknown[0]}"', f"{near} {listed}" if near else listed)
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +101,9 @@ def _sources(value: object) -> PriceSources:
         try:
             value = json.loads(value)
         except ValueError:
-            raise ValueError('must be JSON such as {"aws-spot": {"regions": ["eu-west-1"]}}') from None
+            raise BadSetting('must be JSON such as {"aws-spot": {"regions": ["eu-west-1"]}}') from None
     if not isinstance(value, Mapping) or not all(isinstance(options, Mapping) for options in value.values()):
-        raise ValueError("must be tables of options by source, such as [prices.sources.aws-spot]")
+        raise BadSetting("must be tables of options by source, such as [prices.sources.aws-spot]")
     for name, options in value.items():
         _check_source(name, options)
     return PriceSources(value)
@@ -98,16 +116,16 @@ def _check_source(name: str, options: Mapping[str, Any]) -> None:
     try:
         source_kind(name)
     except NotFoundError as error:
-        raise ValueError(f"{error}; {error.hint}") from None
+        raise BadSetting(str(error), error.hint) from None
     if name.partition(":")[0] == "feed" and (not name.partition(":")[2] or not isinstance(options.get("at"), str)):
-        raise ValueError(f'{name}: a feed needs a table [prices.sources."feed:NAME"] with `at`, a path or URL')
+        raise BadSetting(f'{name}: a feed needs a table [prices.sources."feed:NAME"] with `at`, a path or URL')
     every_s = options.get("every_s", 1)
     if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not every_s >= 1:
-        raise ValueError(f"{name}: every_s must be a number of seconds, at least 1")
+        raise BadSetting(f"{name}: every_s must be a number of seconds, at least 1")
     try:
         json.dumps(dict(options), allow_nan=False)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}: options must be text, numbers, booleans, or lists or tables of these") from None
+        raise BadSetting(f"{name}: options must be text, numbers, booleans, or lists or tables of these") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +161,7 @@ class StaticProvider:
 class Providers:
     """Where machines come from."""
 
-    enabled: tuple[str, ...] = setting(("local",), "The providers that jobs may use.", names, '["local"]')
+    enabled: tuple[str, ...] = setting(("local",), "The providers that jobs may use.", _providers, '["local"]')
     local: LocalProvider = field(default_factory=LocalProvider)
     static: StaticProvider = field(default_factory=StaticProvider)
     aws: AwsProvider = field(default_factory=AwsProvider)

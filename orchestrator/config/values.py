@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.config.paths import why_no_path
+from orchestrator.errors import did_you_mean, echoed
 from trainers.errors import StoreNotFound
 from trainers.objects.services import place_of
 
@@ -20,6 +22,15 @@ _PORT = re.compile(
 
 Read = Callable[[object], object]
 """Parses a TOML value, or text from a flag or the environment. Raises ValueError."""
+
+
+class BadSetting(ValueError):
+    """A value that a setting cannot have, with the remedy; "" if the message says all. Any other ValueError of a reader
+    gets the setting's example as its remedy."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class FieldErrors(ValueError):
@@ -47,13 +58,23 @@ class Setting:
         """The name of the environment variable that sets it."""
         return "TRADEWIND_" + self.name.upper().replace(".", "_")
 
+    @property
+    def example_text(self) -> str:
+        """The example as text of a flag or the environment: without quotes, the parts of a list between commas."""
+        import tomllib  # only ever needed on the way to an error
+
+        value = tomllib.loads(f"example = {self.example}")["example"]
+        if isinstance(value, dict):
+            return json.dumps(value)
+        return ",".join(value) if isinstance(value, list) else self.example.strip('"')
+
 
 def typed(read: Read, value: object) -> object:
     """What `read` makes of a value of TOML or JSON, where only text has quotes: numbers, true and false have none."""
     found = read(value)
     if isinstance(value, str) and isinstance(found, int | float):
         shown = str(found).lower() if isinstance(found, bool) else value.strip()
-        raise ValueError(f"must be {shown}, without quotes")
+        raise BadSetting(f"must be {shown}, without quotes")
     return found
 
 
@@ -76,7 +97,7 @@ def url(value: object) -> str:
     """The URL of a database."""
     given = text(value)
     if not re.match(r"(sqlite|postgresql)(\+\w+)?://", given):
-        raise ValueError('must be a database URL, such as "postgresql://user@host/tradewind"')
+        raise BadSetting('must be a database URL, such as "postgresql://user@host/tradewind"')
     named = _PORT.match(given)
     if named and not (re.fullmatch(r"\d{1,5}", named[1], re.ASCII) and 1 <= int(named[1]) <= LAST_PORT):
         raise ValueError(f"must have a whole number from 1 to {LAST_PORT} as its port")
@@ -91,7 +112,7 @@ def root(value: object) -> Path | str:
     try:
         return place_of(given).url
     except StoreNotFound as error:
-        raise ValueError(f"must be a folder, or a bucket: {error.hint}") from error
+        raise BadSetting("must be a folder or the URL of a bucket", error.hint) from error
 
 
 def yes_no(value: object) -> bool:
@@ -112,8 +133,8 @@ def names(value: object) -> tuple[str, ...]:
     names = tuple(item.strip() for item in items)
     if not names or not all(re.fullmatch(r"[a-z][a-z0-9_-]*", name) for name in names):
         raise ValueError("must be a list of at least one name of lower-case letters and digits")
-    if len(set(names)) < len(names):
-        raise ValueError("has a duplicate")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise BadSetting(f'lists "{twice[0]}" twice', "delete one")
     return names
 
 
@@ -122,7 +143,7 @@ def one_of(*words: str) -> Read:
 
     def read(value: object) -> str:
         if value not in words:
-            raise ValueError(f"must be one of {', '.join(words)}")
+            raise BadSetting(f"{echoed(value)} is not one of {', '.join(words)}", did_you_mean(str(value), words))
         return str(value)
 
     return read

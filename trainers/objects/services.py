@@ -34,9 +34,9 @@ ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 @dataclass(frozen=True, slots=True)
 class Service:
     """One kind of bucket. `form` is its URL as an example, `cloud` whose it is, `names` what its buckets may be called,
-    `endpoints` the environment variables that may give it another address; the first one that is set is used.
-    `region`, `credentials` and `rights` are remedies; `make` is the command of the cloud's own tool that makes a bucket
-    (BUCKET) which keeps nothing that is deleted.
+    `naming` the same in words, `endpoints` the environment variables that may give it another address; the first one
+    that is set is used. `region`, `credentials` and `rights` are remedies; `make` is the command of the cloud's own
+    tool that makes a bucket (BUCKET) which keeps nothing that is deleted.
 
     `by_generation`: whether the version of an object is a number that the store counts, and not its ETag.
     `deletes_many`: whether one request deletes many objects, with the missing ones forgiven.
@@ -47,6 +47,7 @@ class Service:
     form: str
     cloud: str
     names: re.Pattern[str]
+    naming: str
     endpoints: tuple[str, ...]
     allow_http: str
     region: str
@@ -171,6 +172,7 @@ S3 = Service(
     form="s3://bucket/prefix",
     cloud="aws",
     names=re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"),
+    naming='3 to 63 lower-case letters, digits, "." and "-"',
     endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     allow_http="AWS_ALLOW_HTTP",
     region="set AWS_REGION to the bucket's region",
@@ -187,6 +189,7 @@ GCS = Service(
     form="gs://bucket/prefix",
     cloud="gcp",
     names=re.compile("[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]"),
+    naming='3 to 222 lower-case letters, digits, ".", "_" and "-"',
     endpoints=("GOOGLE_BASE_URL",),
     allow_http="GOOGLE_ALLOW_HTTP",
     region="check the bucket's name and GOOGLE_BASE_URL",
@@ -203,6 +206,7 @@ BLOB = Service(
     form="az://container/prefix",
     cloud="azure",
     names=re.compile("[a-z0-9](-?[a-z0-9]){2,62}"),
+    naming='3 to 63 lower-case letters and digits, with single "-" between them',
     endpoints=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     allow_http="AZURE_ALLOW_HTTP",
     region="check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT",
@@ -224,14 +228,18 @@ def place_of(url: str) -> Place:
     if service is None:
         raise StoreNotFound(f"{url} is not the URL of a bucket", hint=f"write it like this: {_meant(url)}")
     prefix = parts.path.strip("/")
-    if (
-        not service.names.fullmatch(parts.netloc)
-        or parts.query
-        or parts.fragment
-        or not (prefix == "" or is_key(prefix))
-    ):
-        raise StoreNotFound(f"{url} is not the URL of a bucket", hint=f"write it like this: {service.form}")
-    return Place(service, parts.netloc, prefix)
+    hint = f"write it like this: {service.form}"
+    if parts.netloc and not service.names.fullmatch(parts.netloc):
+        hint += f"; the name of a bucket there has {service.naming}{_such_as(service, parts.netloc)}"
+    elif parts.netloc and not parts.query and not parts.fragment and (prefix == "" or is_key(prefix)):
+        return Place(service, parts.netloc, prefix)
+    raise StoreNotFound(f"{url} is not the URL of a bucket", hint=hint)
+
+
+def _such_as(service: Service, bucket: str) -> str:
+    """The most similar name that a bucket can have, if there is one."""
+    name = re.sub("[^a-z0-9]+", "-", bucket.lower()).strip("-")
+    return f", such as {name}" if service.names.fullmatch(name) else ""
 
 
 def _meant(url: str) -> str:

@@ -27,6 +27,7 @@ def _checks(config: Config) -> Iterator[Check]:
     yield here.extras()
     yield here.collisions()
     yield here.state_folder(config)
+    yield here.variables()
     yield here.disk(config)
     yield _safely("secrets", lambda: here.secrets(config))
     try:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from orchestrator.config import Config
+from orchestrator.config import SETTINGS, Config
+from orchestrator.errors import did_you_mean
 from orchestrator.services.control_plane.version import installed_version
 from orchestrator.services.secrets.file import kept_secrets, require_place_of_key
 from orchestrator.services.views import Check
+from trainers.spec import CHECKPOINT_VARIABLE, CONTROL_VARIABLE, OUTPUT_VARIABLE, SPEC_VARIABLE
 
 DISTRIBUTION = "tradewind"
 TOP_LEVELS = ("orchestrator", "providers", "trainers")
 GIB = 1 << 30
 LITTLE_DISK_BYTES = 5 * GIB
 NO_DISK_BYTES = 1 * GIB
+_OTHER_VARIABLES = {
+    *("TRADEWIND_DEBUG", CHECKPOINT_VARIABLE, CONTROL_VARIABLE, OUTPUT_VARIABLE, SPEC_VARIABLE),
+    *("TRADEWIND_INSTANCE_DIR", "TRADEWIND_INSTANCE_ID", "TRADEWIND_METADATA"),
+}
+"""Those that Tradewind reads or sets besides settings, in a shell or for the program of a job."""
 EXTRA_MODULES = {
     "aws": "boto3",
     "gcp": "google.cloud.compute",
@@ -77,6 +85,22 @@ def state_folder(config: Config) -> Check:
         return Check("state folder", "fail", f"{folder} cannot be written ({origin})", fix)
     made = "" if folder.exists() else ", new"
     return Check("state folder", "ok", f"{folder} ({origin}{made})")
+
+
+def variables(environ: Mapping[str, str] = os.environ) -> Check:
+    """Environment variables that look like settings, but are none. Those that are close to one stop every command."""
+    known = [setting.variable for setting in SETTINGS.values()]
+    others = [
+        name
+        for name in sorted(environ.keys() - known - _OTHER_VARIABLES)
+        if name.startswith("TRADEWIND_") and not name.startswith("TRADEWIND_PROVIDERS_") and environ[name]
+    ]
+    if not others:
+        return Check("variables", "ok", "every TRADEWIND_ variable that is set is one of Tradewind's")
+    no_settings = "is not a setting" if len(others) == 1 else "are not settings"
+    near = did_you_mean(others[0].removeprefix("TRADEWIND_"), known, lambda each: each.removeprefix("TRADEWIND_"))
+    listed = "list the settings: tradewind config show"
+    return Check("variables", "warn", f"{', '.join(others)}: {no_settings}", f"{near} or {listed}" if near else listed)
 
 
 def disk(config: Config) -> Check:

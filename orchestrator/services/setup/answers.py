@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.config import SETTINGS
+from orchestrator.config.values import BadSetting
 from orchestrator.errors import SiteError, UsageError, did_you_mean
 from orchestrator.nodes.access.scope import scope_of
 from providers.registry import provider_names
@@ -80,7 +81,8 @@ def read_store(text: str, clouds: tuple[str, ...]) -> str | None:
     try:
         root = SETTINGS["store_root"].read(text)
     except ValueError as error:
-        raise UsageError(f"{text!r:.200} {error}", hint=hint) from error
+        remedy = error.hint if isinstance(error, BadSetting) else hint
+        raise UsageError(f"{text!r:.200} {error}", hint=remedy) from error
     if isinstance(root, Path):
         if clouds == (LOCAL,):
             return str(root)

@@ -32,6 +32,7 @@ FILE = "tradewind.toml"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.delenv("TRADEWIND_SHARED", raising=False)  # of these tests, and not a setting
     monkeypatch.setenv("TRADEWIND_STATE_DIR", str(tmp_path / "state"))
     return tmp_path
 

@@ -100,11 +100,13 @@ def test_the_folder_of_sockets_is_short_and_its_own_for_each_state_folder(home: 
 
 
 def test_market_time_is_wall_time_with_a_real_cloud(home: Path) -> None:
-    assert config_of(home, {"providers.enabled": "local, verda"}).providers.local.clock_factor == 1.0
+    cloud = {"providers.gcp.regions": "us-central1", "providers.gcp.machine_types": "g2-standard-8"}
+    cloud["providers.gcp.image"] = "projects/my-project/global/images/family/torch"
+    assert config_of(home, {"providers.enabled": "local, gcp", **cloud}).providers.local.clock_factor == 1.0
     assert config_of(home, {"providers.enabled": ["local", "fake"]}).providers.local.clock_factor == 60.0
-    flags = {"providers.enabled": ("local", "verda"), "providers.local.clock_factor": 600}
+    flags = {"providers.enabled": ("local", "gcp"), "providers.local.clock_factor": 600, **cloud}
     assert problems_of(home, flags) == [
-        "command line: providers.local.clock_factor: must be 1 if a real cloud is enabled (verda) (remove this setting)"
+        "command line: providers.local.clock_factor: must be 1 if a real cloud is enabled (gcp) (remove this setting)"
     ]
 
 
@@ -137,16 +139,18 @@ inline = {max_instances = 3}
     assert problems_of(home, flags, environ, toml) == [
         'command line: stor_url: unknown setting (did you mean "store_url"?)',
         'command line: store_url: must be a database URL, such as "postgresql://user@host/tradewind"',
-        "env TRADEWIND_PROVIDERS_LOCAL_HAZARD: providers.local.hazard: must be true or false",
+        "env TRADEWIND_PROVIDERS_LOCAL_HAZARD: providers.local.hazard: must be true or false (such as false)",
         'env TRADEWIND_LEASES_S: no such setting (did you mean "TRADEWIND_LEASE_S"?)',
         'env TRADEWIND_POLICY_MIN_DWELL: no such setting (did you mean "TRADEWIND_POLICY_MIN_DWELL_S"?)',
         'env TRADEWIND_PROVIDERS_ENABLE: no such setting (did you mean "TRADEWIND_PROVIDERS_ENABLED"?)',
         'tradewind.toml:1:1: state_dri: unknown setting (did you mean "state_dir"?)',
-        "tradewind.toml:2:1: lease_s: must be a number, more than 0",
+        'tradewind.toml:2:1: lease_s: must be a number, more than 0 (write it like "lease_s = 30")',
         "tradewind.toml:3:1: policy: must be a table: write [policy]",
-        "tradewind.toml:6:1: providers.enabled: must be a list of at least one name of lower-case letters and digits",
-        "tradewind.toml:8:3: providers.local.seed: must be a whole number, at least 0",
-        "tradewind.toml:9:3: providers.local.clock_factor: must be a number, more than 0",
+        "tradewind.toml:6:1: providers.enabled: must be a list of at least one name of lower-case letters and digits "
+        '(write it like enabled = ["local"])',
+        'tradewind.toml:8:3: providers.local.seed: must be a whole number, at least 0 (write it like "seed = 11")',
+        "tradewind.toml:9:3: providers.local.clock_factor: must be a number, more than 0 "
+        '(write it like "clock_factor = 60")',
         'tradewind.toml:11:1: limits.min_dwell_s: unknown setting (did you mean "policy.min_dwell_s"?)',
         'tradewind.toml:12:1: limits.inline: unknown setting (did you mean "limits.max_instances"?)',
     ]
@@ -160,12 +164,21 @@ inline = {max_instances = 3}
         ({"state_dir": 5}, "state_dir: must be text and not empty"),
         ({"lease_s": "nan"}, "lease_s: must be a number, more than 0"),
         ({"lease_s": 10**400}, "lease_s: must be a number, more than 0"),
-        ({"lease_s": 4}, "suspect_after_s must be less than lease_s"),
-        ({"suspect_after_s": "90"}, "suspect_after_s must be less than lease_s"),
+        ({"lease_s": 4}, "command line: lease_s: must be more than suspect_after_s, which is 5"),
+        ({"suspect_after_s": "90"}, "command line: suspect_after_s: must be less than lease_s, which is 90"),
         ({"policy.min_dwell_s": -1}, "policy.min_dwell_s: must be a number, at least 0"),
         ({"limits.max_instances": 1.5}, "limits.max_instances: must be a whole number, at least 0"),
         ({"limits.max_usd_per_hour": 0}, "limits.max_usd_per_hour: must be a number, more than 0"),
-        ({"providers.enabled": "local,local"}, "providers.enabled: has a duplicate"),
+        ({"providers.enabled": "local,local"}, 'providers.enabled: lists "local" twice (delete one)'),
+        (
+            {"providers.enabled": "awz"},
+            'there is no provider "awz" (did you mean "aws"? installed: aws, azure, fake, gcp, local, static)',
+        ),
+        ({"providers.enabled": "zebra"}, 'there is no provider "zebra" (installed: aws, azure,'),
+        ({"providers.aws.regions": "Ohio"}, "'Ohio' is none (such as us-east-1,eu-west-1)"),
+        ({"policy.time_sharing": "max-min"}, '(did you mean "max-min-fairness"?)'),
+        ({"prices.clouds": "awz"}, '(did you mean "aws"?)'),
+        ({"store_root": "s3://Bad_Bucket"}, 'digits, "." and "-", such as bad-bucket)'),
         ({"providers.enabled": 5}, "providers.enabled: must be a list of names"),
         ({"site.temp_dir": "/" + "x" * 40}, "site.temp_dir: must be at most 31 bytes long"),
         ({"web.port": 99999}, "web.port: must be a whole number from 1 to 65535"),
@@ -332,3 +345,16 @@ def test_any_file_is_a_configuration_or_a_spec_error(home: Path, toml: str) -> N
         assert isinstance(config_of(home, toml=toml), Config)
     except SpecError as error:
         can_be_shown(error)
+
+
+def test_every_setting_has_an_example_that_it_can_be_given_as_text(home: Path) -> None:
+    for setting in SETTINGS.values():
+        setting.read(setting.example_text)
+
+
+def test_a_wrong_value_is_reported_with_its_line_and_a_way_to_write_it(home: Path) -> None:
+    assert problems_of(home, toml='[web]\nport = 0\n[providers]\nenabled = ["local", "awz"]\n') == [
+        'tradewind.toml:2:1: web.port: must be a whole number from 1 to 65535 (write it like "port = 8420")',
+        'tradewind.toml:4:1: providers.enabled: there is no provider "awz" '
+        '(did you mean "aws"? installed: aws, azure, fake, gcp, local, static)',
+    ]

@@ -640,6 +640,23 @@ def test_the_doctor_has_a_remedy_for_what_does_not_hold(installation: Installati
     assert to_json(diagnosis)["schema"] == "tradewind/doctor/v1"
 
 
+def test_the_doctor_names_variables_that_are_no_settings() -> None:
+    mine = {
+        "TRADEWIND_LEASE_S": "30",
+        "TRADEWIND_OUTPUT_DIR": "/x",
+        "TRADEWIND_PROVIDERS_LAMBDA_KEY": "k",
+        "HOME": "/h",
+    }
+    assert here.variables(mine).state == "ok"
+    check = here.variables({**mine, "TRADEWIND_FOO": "1"})
+    assert (check.state, check.found) == ("warn", "TRADEWIND_FOO: is not a setting")
+    assert check.fix == "list the settings: tradewind config show"
+    check = here.variables({**mine, "TRADEWIND_FOO": "1", "TRADEWIND_LEASE": "30", "TRADEWIND_STORE_ROOTS_": ""})
+    assert check.found == "TRADEWIND_FOO, TRADEWIND_LEASE: are not settings"
+    check = here.variables({"TRADEWIND_STATE_FOLDER": "/x"})
+    assert check.fix == 'did you mean "TRADEWIND_STATE_DIR"? or list the settings: tradewind config show'
+
+
 def test_the_doctor_sees_a_failing_provider_and_jobs_that_wait_for_a_control_plane(
     installation: Installation, past: Past
 ) -> None:
