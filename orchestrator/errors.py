@@ -94,6 +94,13 @@ def did_you_mean(word: str, options: Iterable[str], key: Callable[[str], str] = 
     return f'did you mean "{near}"?' if near else ""
 
 
+def one_of(word: str, options: Iterable[str]) -> str:
+    """The options in a list, after the one that was probably meant."""
+    known = list(options)
+    near, listed = did_you_mean(word, known), ", ".join(known)
+    return f"{near} All are: {listed}" if near else f"one of {listed}"
+
+
 def echoed(given: object) -> str:
     """What a user gave, as an error quotes it: on one line, and of a long text its beginning."""
     return shortened(repr(given))

@@ -67,6 +67,7 @@ def _taken(value: object, kind: Any, method: Callable[..., Any], name: str) -> o
     for each in get_args(kind) if get_origin(kind) in _UNIONS else (kind,):
         if get_origin(each) not in _MANY:
             if _is(value, each):
+                _require_span(value, method, name)
                 return _plain(value, each)
             continue
         (element,) = get_args(each)
@@ -76,8 +77,17 @@ def _taken(value: object, kind: Any, method: Callable[..., Any], name: str) -> o
             values = tuple(value)
             if all(_is(one, element) for one in values):
                 return values
+    if isinstance(value, float) and value != value:  # noqa: PLR0124 - not a number
+        raise UsageError(f"{name} of {method.__name__}() is not a number", hint="give one, such as 2.5")
     wanted = method.__annotations__[name]
     raise UsageError(f"{name} of {method.__name__}() cannot be {value!a:.60}", hint=f"give a value of type {wanted}")
+
+
+def _require_span(value: Any, method: Callable[..., Any], name: str) -> None:
+    """Raises UsageError for a negative time; names of times end with their unit."""
+    if name.endswith("_s") and value is not None and value < 0:
+        hint = "give a number of seconds, 0 or more"
+        raise UsageError(f"{name} of {method.__name__}() cannot be {value!a:.60}", hint=hint)
 
 
 def _plain(value: Any, kind: Any) -> object:

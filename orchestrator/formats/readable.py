@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, date, datetime
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which calendars have no dates."""
@@ -10,11 +11,26 @@ YEAR_S = 365.25 * 86_400.0
 """Durations of two years and more are shown in years."""
 
 
+_YEAR_FIRST = re.compile(r"(?P<year>\d{4})[-/. ]?(?P<month>\d{1,2})(?:[-/. ]?(?P<day>\d{1,2}))?", re.ASCII)
+_YEAR_LAST = re.compile(r"(?P<month>\d{1,2})[-/. ](?P<year>\d{4})", re.ASCII)
+
+
 def iso(at_ms: int) -> str:
     """Epoch ms as UTC: `2026-11-21T10:03:26.882Z`; at most LAST_MS, where it would be later."""
     at_ms = min(at_ms, LAST_MS)
     instant = datetime.fromtimestamp(at_ms // 1000, UTC)
     return f"{instant:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
+
+
+def day_meant(text: str) -> date | None:
+    """The day, or first day of a month, that was meant by a date in another form: `2026-1`, `2026/01/31`, `1/2026`."""
+    found = _YEAR_FIRST.fullmatch(text.strip()) or _YEAR_LAST.fullmatch(text.strip())
+    if found is None:
+        return None
+    try:
+        return date(int(found["year"]), int(found["month"]), int(found.groupdict().get("day") or 1))
+    except ValueError:
+        return None
 
 
 def span(seconds: float) -> str:

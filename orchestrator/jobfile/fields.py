@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
+from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from orchestrator.errors import nearest
@@ -118,6 +119,21 @@ def example_hint(loc: Loc, model: type[Section] = JobFile) -> str:
             break
         model = section
     return f"write it like {_shown(found)}" if found else ""
+
+
+def allowed_hint(loc: Loc, model: type[Section] = JobFile) -> str:
+    """`0 to 1,000`: the numbers that the field at `loc` may have; empty if it has no limits on both sides."""
+    field: FieldInfo | None = None
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        if field is None or (section := section_of(field.annotation)) is None:
+            break
+        model = section
+    limits = {} if field is None else {type(each): each for each in field.metadata}
+    least, most = limits.get(Ge), limits.get(Le)
+    return f"{least.ge:,} to {most.le:,}" if isinstance(least, Ge) and isinstance(most, Le) else ""
 
 
 def _shown(text: str) -> str:

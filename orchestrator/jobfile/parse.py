@@ -17,7 +17,7 @@ from orchestrator.config.paths import NoFileError, opened_file
 from orchestrator.errors import Problem, SpecError, did_you_mean
 from orchestrator.jobfile.checks import absolute, check, scheme
 from orchestrator.jobfile.convert.recognise import Tool, recognise, recognise_documents
-from orchestrator.jobfile.fields import example_hint, meant_field, unknown_field_hint
+from orchestrator.jobfile.fields import allowed_hint, example_hint, meant_field, unknown_field_hint
 from orchestrator.jobfile.from_spec import mapping_from_spec
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile, Section, TrainSection
 from orchestrator.jobfile.source.normalize import to_plain
@@ -276,10 +276,8 @@ def _finding_of(details: ErrorDetails, model: type[Section]) -> Finding:
         return Finding(loc, "is required", example_hint(loc, model), "key", lacks=(loc,))
     if kind == "extra_forbidden":
         return Finding(loc, UNKNOWN, unknown_field_hint(loc), "key")
-    if kind == "greater_than_equal":
-        return Finding(loc, f"must be at least {context['ge']}")
-    if kind == "less_than_equal":
-        return Finding(loc, f"must be at most {context['le']}")
+    if kind in ("greater_than_equal", "less_than_equal") and (allowed := allowed_hint(loc, model)):
+        return Finding(loc, f"must be a whole number from {allowed}", example_hint(loc, model))
     words = {
         "model_type": "must be a mapping of fields",
         "dict_type": "must be a mapping",

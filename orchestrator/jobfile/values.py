@@ -38,7 +38,9 @@ def _whole(value: object) -> int:
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    raise BadValueError(f"must be a whole number, not {quoted(value)}", "write only digits")
+    digits = value.strip() if isinstance(value, str) else ""
+    hint = f"write {digits}, without quotes" if digits.isdecimal() and len(digits) < 20 else "write only digits"
+    raise BadValueError(f"must be a whole number, not {quoted(value)}", hint)
 
 
 def _yes_no(value: object) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
-from orchestrator.errors import UsageError, did_you_mean, echoed
+from orchestrator.errors import UsageError, did_you_mean, echoed, one_of
 from orchestrator.formats.csv_cells import table
 from orchestrator.installation import Installation
 from orchestrator.model import Entry, EntryKind
@@ -128,7 +128,7 @@ def costs(
     """The costs of a period by group: the MOST_ROWS largest groups, or `every` one. `wanted` narrows the entries; its
     own period is ignored. Raises UsageError for an unknown grouping, kind, cloud or project."""
     if group_by not in GROUPS:
-        raise UsageError(f"{group_by!r:.40} is not a grouping", hint=f"one of {', '.join(GROUPS)}")
+        raise UsageError(f"{group_by!r:.40} is not a grouping", hint=one_of(group_by, GROUPS))
     chosen = replace(wanted or CostFilter(), since_ms=period.from_ms, until_ms=period.until_ms)
     earlier = replace(chosen, since_ms=period.before_ms, until_ms=period.from_ms)
     key = _KEYS.get(group_by)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.errors import UsageError, echoed
+from orchestrator.formats.readable import day_meant
 from orchestrator.services.prices.history import instant_of
 
 DAY_MS = 86_400_000
@@ -60,8 +61,14 @@ def _month(text: str) -> Period:
         end = (begin + timedelta(days=32)).replace(day=1)
         before = (begin - timedelta(days=1)).replace(day=1)
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{echoed(text)} is not a month", hint="for example 2026-11") from error
+        raise not_a_month(text) from error
     return Period(_ms(begin), _ms(end), begin.strftime("%B %Y"), _ms(before))
+
+
+def not_a_month(text: str) -> UsageError:
+    """The error for what is not a month, with the form to write it in."""
+    meant = day_meant(text)
+    return UsageError(f"{echoed(text)} is not a month", hint=f"write {meant:%Y-%m}" if meant else "for example 2026-11")
 
 
 def _named(at_ms: int) -> str:

@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 
 from orchestrator.engine.billing.comparisons import comparisons
 from orchestrator.engine.inputs import snapshot
-from orchestrator.errors import UsageError, echoed
+from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.ledger import BASELINES, Comparison, job_breakdown
 from orchestrator.model import Entry, Job, Migration, Run, trained
 from orchestrator.reports import savings
 from orchestrator.reports.losses import losses
+from orchestrator.reports.periods import not_a_month
 from orchestrator.reports.views import JobReport, ReportView, RunCost
 from orchestrator.services.jobs.current import JobRecord, job_records, job_views
 from orchestrator.services.jobs.forecasts import forecasts
@@ -95,7 +96,7 @@ def _bounds_ms(month: str) -> tuple[int, int]:
     try:
         begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     except ValueError as error:
-        raise UsageError(f"{echoed(month)} is not a month", hint="for example 2026-11") from error
+        raise not_a_month(month) from error
     end = (begin + timedelta(days=31)).replace(day=1)
     return round(begin.timestamp() * 1000), round(end.timestamp() * 1000)
 

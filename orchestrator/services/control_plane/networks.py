@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from orchestrator.errors import ProviderFailure, TradewindError, UsageError
+from orchestrator.errors import ProviderFailure, TradewindError, UsageError, one_of
 from orchestrator.installation import Installation
 from orchestrator.services.control_plane.buckets import store_bucket
 from orchestrator.services.views import NetworkList
@@ -17,6 +17,7 @@ from providers.clock import Clock
 from providers.errors import ProviderError, ThrottledError, UnavailableError
 from providers.instance import InstanceState
 from providers.network import Network
+from providers.registry import provider_names
 
 WAITS_FOR_S = 600.0
 ASK_EVERY_S = 5.0
@@ -88,6 +89,8 @@ def _listed(installation: Installation, clouds: Sequence[str]) -> NetworkList:
 def _needing(installation: Installation, name: str) -> NeedsNetworks:
     provider = installation.providers.get(name)
     if provider is None:
+        if name not in provider_names():
+            raise UsageError(f'there is no provider "{name}"', hint=one_of(name, provider_names()))
         enabled = ", ".join(installation.providers)
         hint = f"add it to providers.enabled in tradewind.toml (enabled: {enabled})"
         raise UsageError(f"the provider {name} is not enabled", hint=hint)

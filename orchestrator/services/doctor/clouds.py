@@ -7,7 +7,7 @@ from typing import Literal
 
 from orchestrator.config import Config
 from orchestrator.engine.inputs.bucket_places import bucket_cloud
-from orchestrator.errors import ProviderFailure, UsageError
+from orchestrator.errors import ProviderFailure, UsageError, one_of
 from orchestrator.installation import cloud_settings
 from orchestrator.services.views import Check, CloudPolicy, Diagnosis
 from providers.collect.permissions import CLOUDS, cloud_access
@@ -62,4 +62,4 @@ def _store(cloud: str, config: Config) -> Store | None:
 
 def _require_known(cloud: str) -> None:
     if cloud not in CLOUDS:
-        raise UsageError(f"{cloud} cannot be checked", hint=f"one of {', '.join(CLOUDS)}")
+        raise UsageError(f"{cloud} cannot be checked", hint=one_of(cloud, CLOUDS))

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from orchestrator.errors import UsageError, did_you_mean, echoed
 from orchestrator.market import Market, QuotaName, rooms_raised
 
+MOST_DIGITS = 9
 FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=384"
 
 
@@ -18,8 +19,11 @@ def supposed(market: Market, assumptions: Iterable[str]) -> Market:
     valid."""
     for assumption in assumptions:
         key, equals, text = assumption.partition("=")
-        if not equals or not text.isdecimal():
+        if not equals:
             raise UsageError(f"{echoed(assumption)} is not a valid assumption", hint=f"write {FORM}")
+        if not text.isdecimal() or len(text) > MOST_DIGITS:
+            allowed = f"a whole number from 0 to {10**MOST_DIGITS - 1:,}"
+            raise UsageError(f"{echoed(assumption)}: the limit of a quota must be {allowed}", hint=f"write {FORM}")
         known = quotas(market)
         if not key.startswith("quota.") or key.count(".") < 3:
             listed = _listed([key_of(name) for name in known])

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from orchestrator.errors import NotFoundError, UsageError, did_you_mean, echoed
 from orchestrator.formats.csv_cells import table
-from orchestrator.formats.readable import iso
+from orchestrator.formats.readable import day_meant, iso
 from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_duration
 from orchestrator.prices.views import PriceHistory, PriceSeries
@@ -144,7 +144,8 @@ def instant_of(text: str, now_ms: int) -> int:
         try:
             at = datetime.fromisoformat(text.strip())
         except ValueError:
-            raise UsageError(f"{echoed(text)} is not a time", hint=_TIMES) from None
+            meant = day_meant(text)
+            raise UsageError(f"{echoed(text)} is not a time", hint=f"write {meant}" if meant else _TIMES) from None
         at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
     if not _FIRST_MS <= at_ms <= _LAST_MS:
         raise UsageError(f"{echoed(text)} is not in the years 1 to 9999 (UTC)", hint=_TIMES)

@@ -74,6 +74,39 @@ def test_a_simple_value_of_another_type_is_a_usage_error(
         call(client, lambda value: value)
 
 
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0, 0])
+def test_an_amount_that_is_no_number_of_dollars_is_refused_in_words(
+    client: Client, work: dict[str, Any], amount: float
+) -> None:
+    job = client.jobs.submit(work)
+    with pytest.raises(UsageError, match=r"is not a number|is not an amount of money|must be more than 0") as refused:
+        client.jobs.set_budget(job.id, amount)
+    assert re.search(r"such as (2\.5|\"2\.50\"|\"250 USD\")", refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    "call", [lambda c: c.jobs.wait("gpt", timeout_s=-1), lambda c: c.speed.profile({}, timeout_s=-2.5)]
+)
+def test_a_negative_time_is_refused_before_anything_is_done(client: Client, call: Callable[[Client], object]) -> None:
+    with pytest.raises(UsageError, match=r"timeout_s of \w+\(\) cannot be -") as refused:
+        call(client)
+    assert refused.value.hint == "give a number of seconds, 0 or more"
+
+
+def test_a_wrong_word_is_answered_with_the_nearest_and_all_valid_ones(client: Client) -> None:
+    by: Any = "provider"
+    with pytest.raises(UsageError, match="'provider' is not a grouping") as refused:
+        client.reports.costs(by)
+    assert refused.value.hint.startswith("one of project, owner")
+    by = "montg"
+    with pytest.raises(UsageError, match="'montg' is not a grouping") as refused:
+        client.reports.costs(by)
+    assert refused.value.hint.startswith('did you mean "month"? All are: project, owner')
+    with pytest.raises(UsageError, match='there is no provider "awz"') as refused:
+        client.networks.set_up("awz")
+    assert refused.value.hint.startswith('did you mean "aws"? All are: aws, azure')
+
+
 def test_a_value_that_is_none_of_the_valid_ones_is_refused_with_their_names(client: Client) -> None:
     choices = {
         (name, parameter): get_args(kind)

@@ -108,7 +108,7 @@ jobs:
     assert [(each.line, each.message) for each in problems(text, folder)] == [
         (5, "0 is not a valid weight, where w is 0"),
         (6, '"foo" is not one of fp32, tf32, fp16, bf16, fp8, where p is foo'),
-        (7, "must be at least 1, where s is 0 or -1"),
+        (7, "must be a whole number from 1 to 1,000,000,000,000,000, where s is 0 or -1"),
     ]
 
 

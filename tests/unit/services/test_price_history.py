@@ -324,8 +324,16 @@ def test_history_learned_after_its_months_left_is_archived_before_it_leaves(tmp_
 def test_times_are_read_as_people_write_them() -> None:
     assert instant_of("2d", NOW) == NOW - 2 * DAY
     assert instant_of("2026-01-01", NOW) == instant_of("2026-01-01T00:00:00Z", NOW) == 1_767_225_600_000
-    with pytest.raises(UsageError, match="not a time"):
-        instant_of("recently", NOW)
+    for wrong, hint in (
+        ("recently", "write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z"),
+        ("2026-13", "write 30d, 12h, 2026-11-21 or 2026-11-21T13:00:00Z"),
+        ("2026-1", "write 2026-01-01"),
+        ("2026/1/9", "write 2026-01-09"),
+        ("11/2026", "write 2026-11-01"),
+    ):
+        with pytest.raises(UsageError, match="not a time") as caught:
+            instant_of(wrong, NOW)
+        assert caught.value.hint == hint
 
 
 def test_the_real_recorded_prices_are_imported_once(store: Store) -> None:

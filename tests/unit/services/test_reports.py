@@ -184,9 +184,10 @@ def test_a_months_report_is_of_the_jobs_that_ended_in_it(tmp_path: Path) -> None
     assert of_month.entry_count == len(of_month.entries) == len(home.read(lambda tx: tx.entries()))
     assert of_month.kinds == totals(home.read(lambda tx: tx.entries()), "kind")
     assert report(home.installation, month="2001-01").jobs == ()
-    for wrong in ("2023-13", "yesterday", ""):
-        with pytest.raises(UsageError, match="is not a month"):
+    for wrong, hint in (("2023-13", "for example 2026-11"), ("", "for example 2026-11"), ("2026/1", "write 2026-01")):
+        with pytest.raises(UsageError, match="is not a month") as caught:
             report(home.installation, month=wrong)
+        assert caught.value.hint == hint
     with pytest.raises(UsageError, match="not both"):
         report(home.installation, "job-0", month)
 

@@ -101,3 +101,10 @@ def test_what_is_not_known_gets_a_suggestion(case: DecisionCase) -> None:
     with pytest.raises(UsageError) as error:
         supposed(market(case), ["quota.local.eu-1.P_instanecs=2"])
     assert "quota.local.eu-1.P_instances" in error.value.hint
+
+
+@pytest.mark.parametrize("limit", ["-3", "2.5", "many", "", "9" * 5000])
+def test_a_limit_that_no_quota_can_have_is_refused_with_what_is_allowed(case: DecisionCase, limit: str) -> None:
+    with pytest.raises(UsageError, match="limit of a quota must be a whole number from 0 to 999,999,999") as error:
+        supposed(market(case), [f"quota.local.eu-1.p5={limit}"])
+    assert error.value.hint == "write quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=384"
