@@ -172,7 +172,8 @@ def _in_tables(
 
 def _near(name: str) -> str:
     same_key = [known for known in SETTINGS if known.rpartition(".")[2] == name.rpartition(".")[2]]
-    return did_you_mean(name, SETTINGS) or (
+    sections = {known.rpartition(".")[0] for known in SETTINGS if "." in known}
+    return did_you_mean(name, [*SETTINGS, *sorted(sections)]) or (
         f'did you mean "{same_key[0]}"?' if same_key else "see docs/configuration.md"
     )
 

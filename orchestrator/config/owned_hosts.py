@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.config.values import BadSetting
+from orchestrator.config.values import BadSetting, FieldErrors
 
 if TYPE_CHECKING:
     from providers.static.hosts import Host
@@ -34,7 +35,7 @@ class OwnedHosts:
 
 
 def read_owned_hosts(value: object) -> OwnedHosts:
-    """Parse the value of the setting. Raises ValueError."""
+    """Parse the value of the setting. Raises ValueError, FieldErrors."""
     if isinstance(value, OwnedHosts):
         return value
     from providers.static.hosts import read_hosts
@@ -44,6 +45,14 @@ def read_owned_hosts(value: object) -> OwnedHosts:
             value = json.loads(value)
         except ValueError:
             raise BadSetting('must be JSON such as {"desk1": {"address": "desk1.lan", "vcpus": 16, ...}}') from None
+    problems = []
+    for name, table in value.items() if isinstance(value, Mapping) else ():
+        try:
+            read_hosts({name: table})
+        except ValueError as error:
+            problems.append((str(name), str(error).removeprefix(f"{name}: "), ""))
+    if problems:
+        raise FieldErrors(problems)
     try:
         return OwnedHosts(read_hosts(value))
     except ValueError as error:

@@ -34,6 +34,9 @@ _READERS: Mapping[str, Read] = {
 }
 
 
+_EXAMPLES = {"weight": "2", "max_instances": "8", "max_usd_per_hour": "12", "budget": "400", "priority": "1"}
+
+
 @dataclass(frozen=True, slots=True)
 class Project:
     """What the jobs of one project may use together, in US dollars; None: no limit of its own. `weight` is its part of
@@ -107,5 +110,6 @@ def _project(name: str, table: object, problems: list[tuple[str, str, str]]) -> 
         try:
             values[key] = typed(_READERS[key], given)
         except ValueError as error:
-            problems.append((f"{name}.{key}", str(error), ""))
+            remedy = "" if isinstance(error, BadSetting) else f'write it like "{key} = {_EXAMPLES[key]}"'
+            problems.append((f"{name}.{key}", str(error), remedy))
     return Project(**values)  # type: ignore[arg-type]  # as its readers return them

@@ -224,7 +224,7 @@ def _migrate(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     """Move a running job to the named offer, or to the policy's best other offer."""
     now, config = ctx.now_ms, ctx.installation.config
     current = manual.movable(tx, job)
-    if (missing := ctx.secrets.missing(job)) is not None:
+    if (missing := ctx.secrets.missing(job, ctx.typed_name)) is not None:
         raise UsageError(f"{job.name} {missing}")
     named = command.args.get("offer_id")
     if named is None:

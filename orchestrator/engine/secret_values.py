@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from orchestrator.errors import NotFoundError, TradewindError, UsageError
 from orchestrator.installation import Installation
@@ -19,6 +20,7 @@ UNKNOWN_S = 600.0
 """Values arrive before their job is stored. They are dropped if the job is not stored within this time: the submitter
 was killed in between. In real seconds, counted from the first check (engine.control.FORGET_EVERY_S)."""
 
+TypedName = Callable[[Job], str]
 Given = Mapping[str, Mapping[str, str]]
 """Job id -> name -> value."""
 
@@ -63,23 +65,24 @@ class SecretValues:
             for job_id in given:
                 self._unknown_since_s.pop(job_id, None)
 
-    def of(self, job: Job) -> dict[str, str]:
-        """The values of the job's secrets. Raises MissingSecret, whose message says how to supply them."""
+    def of(self, job: Job, typed_name: TypedName = attrgetter("name")) -> dict[str, str]:
+        """The values of the job's secrets. Raises MissingSecret, whose message says how to supply them: `typed_name` is
+        what commands take for the job."""
         given = self._given.get(job.id, {})
         names = job.spec.train.secrets
         missing = [name for name in names if name not in given]
         if missing:
             plural, them = ("s", "them") if len(missing) > 1 else ("", "it")
             raise MissingSecret(  # the remedy first: `queue` shows the beginning
-                f"waits for `tradewind secrets give {job.name}`, run with its secret{plural} {', '.join(missing)} in "
-                f"the environment: this control plane does not have {them}"
+                f"waits for `tradewind secrets give {typed_name(job)}`, run with its secret{plural} "
+                f"{', '.join(missing)} in the environment: this control plane does not have {them}"
             )
         return {name: given[name] for name in names}
 
-    def missing(self, job: Job) -> str | None:
+    def missing(self, job: Job, typed_name: TypedName = attrgetter("name")) -> str | None:
         """Which secret is missing and what to do; None if none is."""
         try:
-            self.of(job)
+            self.of(job, typed_name)
         except MissingSecret as error:
             return str(error)
         return None

@@ -58,6 +58,7 @@ class Demand:
     - `project_weight`: the weight of the job's project when jobs share the time of machines; None if no project has a
       weight, so that each job counts with its own.
     - `rent`: the limits on what the job may rent.
+    - `typed_name`: what commands take for the job; "": its name.
     """
 
     job: Job
@@ -77,6 +78,7 @@ class Demand:
     priority: int = 0
     project_weight: float | None = None
     rent: RentLimits = NO_RENT_LIMITS
+    typed_name: str = ""
 
     @property
     def gap_s(self) -> float:

@@ -26,7 +26,7 @@ class Incident:
 
 def incidents(installation: Installation, tx: Tx, open_jobs: Sequence[JobView]) -> tuple[Incident, ...]:
     """The most serious first."""
-    found = [*_control_plane(installation, tx, open_jobs), *_jobs(open_jobs), *_prices(installation, tx)]
+    found = [*_control_plane(installation, tx, open_jobs), *_jobs(tx, open_jobs), *_prices(installation, tx)]
     return tuple(sorted(found, key=lambda each: each.level != "error"))
 
 
@@ -41,14 +41,15 @@ def _control_plane(installation: Installation, tx: Tx, open_jobs: Sequence[JobVi
         yield Incident("error", told, remedy)
 
 
-def _jobs(open_jobs: Sequence[JobView]) -> Iterator[Incident]:
+def _jobs(tx: Tx, open_jobs: Sequence[JobView]) -> Iterator[Incident]:
     for job in open_jobs:
+        if job.quarantine is None and not job.warnings:
+            continue
+        typed = tx.typed_name(job.id, job.name)
         if job.quarantine is not None:
-            yield Incident(
-                "error", f"{job.name} is quarantined: {job.quarantine}", f"tradewind resume {job.name}", job.id
-            )
+            yield Incident("error", f"{job.name} is quarantined: {job.quarantine}", f"tradewind resume {typed}", job.id)
         for warning in job.warnings:
-            yield Incident("warning", f"{job.name}: {warning}", f"tradewind logs {job.name}", job.id)
+            yield Incident("warning", f"{job.name}: {warning}", f"tradewind logs {typed}", job.id)
 
 
 def _prices(installation: Installation, tx: Tx) -> Iterator[Incident]:

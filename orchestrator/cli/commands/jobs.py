@@ -190,7 +190,7 @@ def wait(
         with out.after_ctrl_c(GOES_ON.format(job=job)):
             view = wait_for(client, out, job, timeout)
         out.show(view)
-        exit_as(view)
+        exit_as(client, view)
 
 
 def events(
@@ -268,13 +268,14 @@ def wait_for(client: "Client", out: Output, job: str, timeout_s: float | None) -
         return client.jobs.wait(job, timeout_s=timeout_s, progress=progress)
 
 
-def exit_as(job: "JobView") -> None:
+def exit_as(client: "Client", job: "JobView") -> None:
     """Raises PartialFailure unless the job finished."""
     if job.state != "finished":
         from orchestrator.errors import PartialFailure
 
+        typed = job.name if client.jobs.get(job.name).id == job.id else job.id  # a newer job may have its name
         if job.state == "paused":
             from orchestrator.services.jobs.explain import why_paused
 
-            raise PartialFailure(why_paused(job), hint=f"tradewind resume {job.name}")
-        raise PartialFailure(f"{job.name} {job.state}", hint=f"tradewind logs {job.name}")
+            raise PartialFailure(why_paused(job), hint=f"tradewind resume {typed}")
+        raise PartialFailure(f"{job.name} {job.state}", hint=f"tradewind logs {typed}")

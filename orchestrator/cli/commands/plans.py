@@ -129,7 +129,7 @@ def submit(
         if wait:
             from orchestrator.cli.commands.jobs import exit_as
 
-            exit_as(job)
+            exit_as(client, job)
             return
         out.note(f"watch it:  tradewind watch {job.name}\nread logs: tradewind logs -f {job.name}")
 

@@ -162,7 +162,7 @@ def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int) -> list[tuple[Job,
         return []
     part = wanted_nano_usd - (divided.whole - divided.left_for(follower.id))
     if part <= divided.paid[follower.id]:
-        hint = f"name a larger budget, or stop spending: tradewind pause {follower.name}"
+        hint = f"name a larger budget, or stop spending: tradewind pause {tx.typed_name(follower.id, follower.name)}"
         raise UsageError(f"the jobs of {group.name} have already spent {at_least_usd(paid)}", hint=hint)
     return [(follower, part)]
 

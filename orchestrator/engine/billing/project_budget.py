@@ -83,12 +83,12 @@ def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: 
     )
 
 
-def why_paused(job: Job, budget: int, now: Spending) -> str:
+def why_paused(ctx: Context, job: Job, budget: int, now: Spending) -> str:
     """What of a project's budget is spent, what the rest is reserved for, and how the job continues."""
     return (
         f"project {job.project}: {_spent_of(now.spent, budget)}; {about_usd(now.release + now.stop)} is reserved "
         f"to save checkpoints and end its machines; to continue: raise projects.{job.project}.budget in "
-        f"tradewind.toml, then tradewind resume {job.name}"
+        f"tradewind.toml, then tradewind resume {ctx.typed_name(job)}"
     )
 
 

@@ -89,6 +89,8 @@ def inputs(
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
         demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
+        if job.spec.budget_nano_usd is not None and demand.started:  # only then a decision names a command
+            demand = replace(demand, typed_name=tx.typed_name(job.id, job.name))
         demands.append(as_configured(replace(demand, checkpoint_bytes=size_bytes), config))
         current = current_run(known.runs)
         if current is not None:

@@ -144,7 +144,7 @@ def _limits(ctx: Context, job: Job, current: Run | None, look_s: float, projects
             with ctx.installation.store.read() as tx:
                 projects[job.project] = project_budget.project_spending(ctx, tx, job.project, whole, look_s)
         now = projects[job.project]
-        why = partial(project_budget.why_paused, job, whole, now)
+        why = partial(project_budget.why_paused, ctx, job, whole, now)
         return _near_budget(ctx, job, current, whole, now, "its project's", why)
     return False
 

@@ -17,7 +17,7 @@ from trainers.spec import SetupSpec, TrainerSpec
 
 def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
     """The run that this migration brings up. Raises MissingSecret."""
-    values = ctx.secrets.of(job)
+    values = ctx.secrets.of(job, ctx.typed_name)
     run_dir = ctx.installation.run_dir(migration.target_run_id)
     spec = trainer_spec(
         job.spec,

@@ -53,7 +53,7 @@ def provision(ctx: Context, move: Move) -> bool:
         provider = ctx.installation.providers.get(provider_of(migration.offer_id))
         if provider is None:
             return abort(ctx, move, f"the provider of {migration.offer_id} is no longer enabled")
-        if (missing := ctx.secrets.missing(move.job)) is not None:
+        if (missing := ctx.secrets.missing(move.job, ctx.typed_name)) is not None:
             return abort(ctx, move, missing)  # before money is spent on a machine that could not train
         if move.job.spec.train.code is None and not shares_host(migration.offer_id):
             why = f"the code of {move.job.name} was not uploaded, because no machine of another host was enabled then"
@@ -219,7 +219,7 @@ def ready(ctx: Context, move: Move) -> bool:
         return abort(ctx, move, error, cause="ready", at_once=True)
     if abandoned(ctx, move):
         return True
-    if (missing := ctx.secrets.missing(move.job)) is not None:
+    if (missing := ctx.secrets.missing(move.job, ctx.typed_name)) is not None:
         return abort(ctx, move, missing)  # another control plane received them
     instance, report = ctx.instance(target), ctx.reports.get(target.id)
     waited_s = ctx.waited_s(f"ready/{migration.id}")
@@ -238,7 +238,7 @@ def ready(ctx: Context, move: Move) -> bool:
         if ctx.due(f"prepare/{target.id}", PREPARE_EVERY_S):  # again: whoever asked before may have died half-way
             if unheard:
                 _end_attempts_before(ctx, target)
-            secrets = {} if setup is None else ctx.secrets.of(move.job)
+            secrets = {} if setup is None else ctx.secrets.of(move.job, ctx.typed_name)
             files = trainer_spec.job_files(ctx, target, move.job, source_trains=move.living_source is not None)
             ctx.runtime.prepare(target.id, instance.token, setup, secrets, files, nodes=target.nodes)
         return False

@@ -100,7 +100,7 @@ def restore(ctx: Context, move: Move) -> bool:
         return False
     if report.state in ("prepared", "starting"):
         if ctx.due(f"start/{target.id}", START_EVERY_S):
-            if (missing := ctx.secrets.missing(move.job)) is not None:
+            if (missing := ctx.secrets.missing(move.job, ctx.typed_name)) is not None:
                 return abort(ctx, move, missing)  # as in engine.migration.bring_up
             ctx.runtime.start(trainer_spec.run_spec(ctx, migration, move.job))
         return False

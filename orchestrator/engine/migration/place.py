@@ -220,7 +220,7 @@ def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
     The job waits: nothing is rented for it, and no retry is used up.
     """
     job = ctx.work.jobs.get(job_id)  # a job newer than this tick is checked when its migration is opened
-    missing = ctx.secrets.missing(job) if job is not None else None
+    missing = ctx.secrets.missing(job, ctx.typed_name) if job is not None else None
     if job is None or missing is None:
         return False
     with ctx.write() as tx:
@@ -255,7 +255,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     if (others := predecessors.waits_for(tx, job)) is not None:  # a plan that somebody applies does not know
         _hold(ctx, tx, job, others, plan)
         return False
-    if (missing := ctx.secrets.missing(job)) is not None:
+    if (missing := ctx.secrets.missing(job, ctx.typed_name)) is not None:
         _hold(ctx, tx, job, missing, plan)
         return False
     runs = tx.runs(job_id=job.id)

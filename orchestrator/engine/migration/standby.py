@@ -123,7 +123,7 @@ def _ensure(ctx: Context, job: Job) -> bool:
 
 
 def _open(ctx: Context, job: Job) -> bool:
-    if (missing := ctx.secrets.missing(job)) is not None:
+    if (missing := ctx.secrets.missing(job, ctx.typed_name)) is not None:
         with ctx.write() as tx:
             _report_none(ctx, tx, job, f"no standby: it {missing}")
         return False

@@ -47,8 +47,9 @@ def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
     """
     if not forecast.known and not demand.started:
         return "; it needs a larger budget; how large is not known until its speed is"
+    order = f"tradewind budget set {demand.typed_name or demand.job.name}"
     if not forecast.known:
-        return f"; to continue: tradewind budget set {demand.job.name} USD"
+        return f"; to continue: {order} USD"
     rows = _refused_for_budget(demand, forecast, ranking)
     high = forecast.high.cost[np.searchsorted(forecast.pool.rows, rows)]
     least = int(np.argmin(high))
@@ -57,7 +58,7 @@ def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
         late = hopeless(demand, forecast, rows[least : least + 1])[0]
         enough = f"a budget of ${cents / 100:,.2f} would be enough{' to finish late' if late else ''}"
         return f"; {enough} in 95 % of cases (the cost may be higher than expected)"
-    return f"; to continue: tradewind budget set {demand.job.name} {cents / 100:.2f}"
+    return f"; to continue: {order} {cents / 100:.2f}"
 
 
 def _refused_for_budget(demand: Demand, forecast: Forecast, ranking: Ranking) -> Rows:

@@ -49,7 +49,9 @@ def export(
             found = load(root, job.id, _named(root, job.id, name))
     if found is None:
         why = f": {skipped[0]}" if skipped else ""
-        hint = what_is_left(installation, job) or f"tradewind checkpoints verify {job.name}"
+        with installation.store.read() as tx:
+            typed = tx.typed_name(job.id, job.name)
+        hint = what_is_left(installation, job) or f"tradewind checkpoints verify {typed}"
         raise NotFoundError(f"{job.name} has no checkpoint that can be exported{why}", hint=hint)
     parts = {key: value for key, value in found.items.items() if key not in _OWN}
     of = SAFETENSORS if path.suffix == ".safetensors" else TORCH

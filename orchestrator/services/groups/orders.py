@@ -62,6 +62,7 @@ def set_group_budget(
     with installation.store.write() as tx:
         group = tx.only_group(ref, project)
         changed = changed_parts(tx, group, nano_usd)
+        typed = {job.id: tx.typed_name(job.id, job.name) for job, _ in changed}
         living = [each for each in tx.outlines_of(tx.job_ids_of_group(group.id)) if each.state not in TERMINAL]
         order = tx.add_command("group-budget", None, {"group_id": group.id, "nano_usd": nano_usd}, caller.actor)
     message = f"the budget of group {group.name} becomes {whole_usd(nano_usd)}"
@@ -73,7 +74,7 @@ def set_group_budget(
     else:
         ((job, part),) = changed
         message += f", and that of {job.name} {whole_usd(part)}"
-        message += f"; to continue: tradewind resume {job.name}" if job.state in ("paused", "pausing") else ""
+        message += f"; to continue: tradewind resume {typed[job.id]}" if job.state in ("paused", "pausing") else ""
     running = answered(installation, order, f"see its jobs: tradewind queue --group {group.id}")
     return Accepted("budget", tuple(job.id for job in living), message, running)
 

@@ -37,14 +37,16 @@ def wait(
         if settled:
             return view
         if give_up is not None and installation.clock.monotonic_s() >= give_up:
+            with installation.store.read() as tx:
+                name = tx.typed_name(job_id, view.name)
             if ended:
                 raise PartialFailure(
                     f"{view.name} is {view.state}, but its last machine is not fully booked yet",
-                    hint=f"wait for its final cost, then: tradewind report {view.name}",
+                    hint=f"wait for its final cost, then: tradewind report {name}",
                 )
             raise PartialFailure(
                 f"{view.name} is still {view.state} after {timeout_s:g} s",
-                hint=control_plane(installation).to_go_on or f"it keeps running; see: tradewind status {view.name}",
+                hint=control_plane(installation).to_go_on or f"it keeps running; see: tradewind status {name}",
             )
         installation.clock.sleep(POLL_WALL_S)
 

@@ -27,26 +27,27 @@ def shell_command(
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
+        typed = tx.typed_name(job.id, job.name)
         runs = tx.runs(job_id=job.id, unreadable=left_out)
         moves = tx.migrations(job_id=job.id, unreadable=left_out)
     run = _on_a_machine(runs)
     if run is None or run.instance_id is None:
-        raise NotFoundError(f"{job.name} has no machine now", hint=f"tradewind status {job.name}")
+        raise NotFoundError(f"{job.name} has no machine now", hint=f"tradewind status {typed}")
     if not 0 <= node < run.nodes:
         has = "one machine" if run.nodes == 1 else f"{run.nodes} machines, 0 to {run.nodes - 1}"
-        raise UsageError(f"{job.name} has no machine {node}: it has {has}", hint=f"tradewind nodes {job.name}")
+        raise UsageError(f"{job.name} has no machine {node}: it has {has}", hint=f"tradewind nodes {typed}")
     instance_id = _numbered(installation, run, launch_tokens(run, runs, moves), node)
     if instance_id is None:
         raise NotFoundError(
             f"it is not known yet which machine of {job.name} has the number {node}: they are starting",
-            hint=f"tradewind nodes {job.name}",
+            hint=f"tradewind nodes {typed}",
         )
     name = provider_of(run.offer_id)
     provider = installation.providers.get(name)
     if not isinstance(provider, AllowsShell):
         raise UsageError(
             f"{job.name} is on a machine of {name}, which offers no login",
-            hint=f"see what it prints: tradewind logs -f {job.name}",
+            hint=f"see what it prints: tradewind logs -f {typed}",
         )
     try:
         return tuple(provider.shell(instance_id, command))

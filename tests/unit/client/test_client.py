@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Barrier, Event
@@ -12,9 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator import Caller, Client, SpecError, TokenConflictError, UsageError, load_config
+from orchestrator import Caller, Client, NotFoundError, SpecError, TokenConflictError, UsageError, load_config
 from orchestrator.config.store_url import file_of_url
 from orchestrator.installation import anchored_clock, open_installation
+from orchestrator.reports.incidents import incidents
 from providers.clock import AcceleratedClock
 
 THREADS = 6
@@ -206,3 +209,24 @@ def test_a_client_may_be_closed_while_others_use_it(client: Client, work: dict[s
         return seen
 
     assert together(4, use) == [1, 1, 1, 1]
+
+
+def test_advice_about_one_of_two_jobs_of_a_name_gives_its_id(
+    client: Client, work: dict[str, Any], tmp_path: Path
+) -> None:
+    alone = client.jobs.submit(work)
+    with pytest.raises(NotFoundError, match="gpt has no machine now") as caught:
+        client.nodes.shell(alone.id)
+    assert caught.value.hint == "tradewind status gpt"
+    later = client.jobs.submit(work, token="later")
+    for job in (alone, later):
+        with pytest.raises(NotFoundError, match="gpt has no machine now") as caught:
+            client.nodes.shell(job.id)
+        assert caught.value.hint == f"tradewind status {job.id}"
+        with pytest.raises(NotFoundError, match="no checkpoint that can be exported") as caught:
+            client.checkpoints.export(job.id, tmp_path / "x.pt")
+        assert caught.value.hint == f"tradewind checkpoints verify {job.id}"
+        faulty = replace(client.jobs.get(job.id), quarantine="it broke", warnings=("stuck at step 3",))
+        with closing(open_installation(client.config)) as installation, installation.store.read() as tx:
+            remedies = {each.remedy for each in incidents(installation, tx, [faulty]) if each.job_id == job.id}
+        assert remedies == {f"tradewind resume {job.id}", f"tradewind logs {job.id}"}

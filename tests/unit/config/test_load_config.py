@@ -358,3 +358,25 @@ def test_a_wrong_value_is_reported_with_its_line_and_a_way_to_write_it(home: Pat
         'tradewind.toml:4:1: providers.enabled: there is no provider "awz" '
         '(did you mean "aws"? installed: aws, azure, fake, gcp, local, static)',
     ]
+
+
+def test_each_wrong_host_is_reported_at_its_own_line_and_a_misspelt_section_with_the_nearest(home: Path) -> None:
+    toml = """\
+[polcy]
+min_dwell_s = 3
+[providers.static.hosts.a]
+address = "a.lan"
+vcpus = 16
+memory_gb = 64
+[providers.static.hosts.b]
+address = "b.lan"
+vcpus = 0
+memory_gb = 64
+[providers.static.hosts.C]
+"""
+    assert problems_of(home, toml=toml) == [
+        'tradewind.toml:1:2: polcy: unknown setting (did you mean "policy"?)',
+        "tradewind.toml:7:2: providers.static.hosts.b: vcpus must be a whole number from 1 to 2147483648",
+        "tradewind.toml:11:2: providers.static.hosts.C: 'C' is not a valid name of a host: lower-case letters, digits "
+        "and dashes, at most 40",
+    ]

@@ -65,12 +65,14 @@ colour = "red"
 """
     assert problems_of(tmp_path, toml) == [
         'tradewind.toml:2:1: projects.vision.wieght: unknown setting (did you mean "weight"?)',
-        "tradewind.toml:3:1: projects.vision.max_instances: must be a whole number, at least 0",
-        "tradewind.toml:4:1: projects.vision.budget: must be a number, more than 0",
-        "tradewind.toml:6:1: projects.speech.weight: must be a number, more than 0",
+        "tradewind.toml:3:1: projects.vision.max_instances: must be a whole number, at least 0 "
+        '(write it like "max_instances = 8")',
+        'tradewind.toml:4:1: projects.vision.budget: must be a number, more than 0 (write it like "budget = 400")',
+        'tradewind.toml:6:1: projects.speech.weight: must be a number, more than 0 (write it like "weight = 2")',
         "tradewind.toml:7:1: projects.speech.max_usd_per_hour: must be an amount of US dollars, at least $0.000000001 "
-        "and less than $9 billion",
-        "tradewind.toml:8:1: projects.speech.priority: must be a whole number from -1000 to 1000",
+        'and less than $9 billion (write it like "max_usd_per_hour = 12")',
+        "tradewind.toml:8:1: projects.speech.priority: must be a whole number from -1000 to 1000 "
+        '(write it like "priority = 1")',
         "tradewind.toml:9:2: projects.not a name: is not a valid name of a project (use the name that job files give "
         "as `project`)",
         "tradewind.toml:11:1: projects.chess.colour: unknown setting (the settings are weight, max_instances, "

@@ -165,3 +165,23 @@ def test_the_checkpoint_of_a_job_that_was_only_profiled_is_its_weights_and_optim
 def test_a_start_on_this_machine_takes_minutes_of_its_market_as_on_a_cloud() -> None:
     local = load_config({"state_dir": "/nowhere"}, environ={}, cwd=Path("/"))
     assert 120 <= latencies.start_prior("local", local).seconds <= 600
+
+
+def test_a_demand_is_called_by_its_id_where_another_job_has_its_name(store: Store, config: Config) -> None:
+    """A decision may name a command that gives a job with a budget more."""
+
+    def names() -> list[str]:
+        with store.read() as tx:
+            return [each.typed_name for each in snapshot.inputs(tx, 10**6, config).demands]
+
+    with store.write() as tx:
+        tx.add_job(Job("job_1", JobSpec("j", TRAIN, budget_nano_usd=10**9), "ann", 1, "queued"))
+    assert names() == [""], "it has not started, so no command is named"
+    with store.write() as tx:
+        tx.add_run(Run("run_1", "job_1", 1, OFFER.id, "i", "ended", 1))
+        tx.update_run(
+            "run_1", billed_from_ms=1, billed_to_ms=2, training_from_ms=2, end="lost", saved_step=5, last_step=5
+        )
+    assert names() == ["j"]
+    trained(store, range(1))
+    assert names() == ["job_1"]

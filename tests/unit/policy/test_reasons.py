@@ -233,6 +233,8 @@ def test_a_job_of_unknown_speed_that_has_not_started_is_given_no_command_for_its
     assert "needs a larger budget" in new.reason
     assert "tradewind" not in new.reason
     assert begun.reason.endswith("; to continue: tradewind budget set job_1 USD")
+    shared = case.decide(Demand(job, STEPS, spent_nano_usd=1, typed_name="job_1ABC"))
+    assert shared.reason.endswith("; to continue: tradewind budget set job_1ABC USD")
 
 
 def test_the_suggested_budget_is_the_least_that_is_enough_and_not_that_of_the_nearest_miss(case):

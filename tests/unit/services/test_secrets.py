@@ -78,6 +78,8 @@ def test_a_missing_secret_is_named_with_the_command_that_gives_it(values: Secret
     values.give({"job_1": {"A": "1"}})
     with pytest.raises(MissingSecret, match=r"^waits for `tradewind secrets give secretive`, .* its secrets B, C "):
         values.of(job("job_1", "A", "B", "C"))
+    with pytest.raises(MissingSecret, match=r"^waits for `tradewind secrets give job_1`"):
+        values.of(job("job_1", "A", "B"), lambda each: each.id)
     assert values.missing(job("job_1", "A")) is None
 
 

@@ -112,7 +112,8 @@ def late_jobs(jobs: Sequence[JobView]) -> str:
 def _requests(jobs: Sequence[JobView]) -> str:
     """What no control plane has carried out yet: the column of notes does not fit on a narrow screen."""
     asking = [(kind, job) for job in jobs for kind in job.requested]
-    names = ", ".join(f"{kind} {clean(job.name)}" for kind, job in asking[:SHOWN_REQUESTS])
+    called = told_apart((job.id, job.name) for job in jobs)
+    names = ", ".join(f"{kind} {clean(called[job.id])}" for kind, job in asking[:SHOWN_REQUESTS])
     more = f" and {len(asking) - SHOWN_REQUESTS} more" if len(asking) > SHOWN_REQUESTS else ""
     return f"requested, not carried out yet: {names}{more}" if asking else ""
 

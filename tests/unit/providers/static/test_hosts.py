@@ -110,7 +110,8 @@ def test_a_mistake_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as raised:
         load(tmp_path, '\n[providers.static.hosts.desk1]\naddress = "desk1"\nvcpus = 4\n')
     (problem,) = raised.value.problems
-    assert (problem.line, problem.message) == (2, "desk1: memory_gb is missing")
+    found = (problem.line, problem.field, problem.message)
+    assert found == (2, "providers.static.hosts.desk1", "memory_gb is missing")
 
 
 def test_static_without_hosts_is_a_mistake(tmp_path: Path) -> None:
