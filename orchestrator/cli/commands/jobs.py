@@ -185,6 +185,7 @@ def wait(
     Exit code 0 if it finished, 8 if it failed, was cancelled or is paused.
     """
     with session(ctx, output) as (client, out):
+        client.jobs.get(job)  # a job that is not there needs no warning
         if not client.control_plane.status().running:
             out.warn("no control plane is running here, so nothing happens", "tradewind up")
         with out.after_ctrl_c(GOES_ON.format(job=job)):

@@ -498,6 +498,12 @@ def test_the_example_of_migrate_names_an_offer_that_exists(tmp_path: Path) -> No
     assert named in {offer.id for offer in LocalProvider(tmp_path, VirtualClock(), 1).offers()}
 
 
+def test_waiting_for_a_job_that_is_not_there_says_only_that(tradewind: Run, past: Past) -> None:
+    result = tradewind("wait", "nope")
+    assert result.exit_code == 4
+    assert result.stderr.splitlines() == ["error: there is no job 'nope'", "hint: tradewind queue lists them"]
+
+
 def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: Path, past: Past) -> None:
     with sqlite3.connect(state / "tradewind.db") as connection:
         connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))
