@@ -215,7 +215,8 @@ class Planner:
             raise ValueError(f"there are {self.spells.pools} pools, but {len(now.spot_usd)} spot prices")
         table = self._solved(now)
         look = _Ahead(self, table, now)
-        found = [look.wait(), *(look.buy(pool) for pool in self._bought_from(now.at, now.work_h))]
+        bought = dict.fromkeys([*self._bought_from(now.at, now.work_h), *table.problem.on_demand_pools])
+        found = [look.wait(), *(look.buy(pool) for pool in bought)]
         if now.running is not None:
             found.append(look.stay(*now.running))
         instead = min(found, key=lambda option: option.usd)
@@ -267,6 +268,8 @@ class Planner:
             paces = {self.terms.speed[pool] / self.fastest for pool in self._bought_from(now.at, now.work_h)}
             if not paces <= {*problem.on_demand_speed}:
                 return True
+        if problem.at is None and now.at is not None and len(problem.on_demand_pools) > 1:
+            return True  # from now on, on-demand machines are bought near the checkpoint
         if self._is_worth_a_look(now, problem):
             return True
         since_h = now.now_h - self._checked_h
@@ -303,21 +306,21 @@ class Planner:
         if len(terms.speed) == 1:
             return (0,)
 
-        def bought_usd(pool: int) -> float:
+        def bought_usd(pool: int) -> tuple[float, bool]:
             egress = 0.0 if at is None else float(terms.egress_usd[at][pool])
             hours = terms.restart_h + max(work_h / terms.speed[pool], terms.tick_h)
-            return terms.on_demand_usd[pool] * hours + egress
+            return terms.on_demand_usd[pool] * hours + egress, pool != at
 
         fastest = min(self._fastest_pools, key=bought_usd)
-        cheapest = min(self._bought_pools, key=lambda pool: (bought_usd(pool), pool != fastest))
+        cheapest = min(self._bought_pools, key=lambda pool: (bought_usd(pool)[0], pool != fastest))
         return (fastest,) if cheapest == fastest else (fastest, cheapest)
 
     def _problem(self, now: Situation) -> Problem:
         terms, speed, unit_usd = self.terms, self.terms.speed, self.unit_usd
         work_h = now.work_h / self.fastest
         hours_left = now.ticks_left * terms.tick_h
-        bought = self._bought_from(now.at, now.work_h)
-        bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in bought)
+        from_here = self._bought_from(now.at, now.work_h)
+        bought_usd = min(terms.on_demand_usd[pool] / speed[pool] for pool in from_here)
 
         def hour_usd(pool: int) -> float:
             there = float(self.spells.state(pool, now.now_h)[self.spells.away :].sum())
@@ -327,6 +330,10 @@ class Planner:
         sold = (pool for pool in range(len(speed)) if pool not in here and pool not in terms.only_on_demand)
         others = sorted(sold, key=hour_usd)
         pools = tuple(sorted([*here, *others[: POOLS - len(here)]]))
+        # Until there is a checkpoint, the job may start near any pool, and buy its on-demand machines there.
+        near = [self._bought_from(pool, now.work_h)[0] for pool in pools] if now.at is None else []
+        runs = [now.running[0]] if now.running is not None and not now.running[1] else []
+        bought = tuple(dict.fromkeys([*from_here, *near, *runs]))
         return Problem(
             hours_left=hours_left,
             slack_h=hours_left - work_h,
@@ -443,9 +450,11 @@ class _Ahead:
             return self._too_late_usd
         after_h = self._usable(left_h - work_h - overhead_after_h * pace, later_h)
         cost = self._terms.on_demand_usd[pool] * self._used_h(pool, overhead_h, hours)
-        paces, states = self._table.problem.on_demand_speed, self._later(later_h)
-        if pace in paces:
-            after = self._table.on_demand(*after_h, states, paces.index(pace))
+        problem, states = self._table.problem, self._later(later_h)
+        if pool in problem.on_demand_pools:
+            after = self._table.on_demand(*after_h, states, problem.on_demand_pools.index(pool))
+        elif pace in problem.on_demand_speed:
+            after = self._table.on_demand(*after_h, states, problem.on_demand_speed.index(pace))
         else:  # a machine that would not be bought now: the job leaves it after that
             after = self._table.waiting(pool, *after_h, states)
         return min(cost + after * self._unit_usd, self._too_late_usd)

@@ -191,6 +191,18 @@ def test_spot_above_on_demand_is_not_paid(cheap_ticks, dear):
     assert done.spot_usd == pytest.approx(0.3 * cheap_ticks)
 
 
+@pytest.mark.parametrize("cheap", [0, 2])
+@pytest.mark.parametrize("on_demand", [1.0, (1.0, 1.0, 1.02), (1.02, 1.0, 1.0)])
+def test_a_large_checkpoint_does_not_keep_a_job_from_the_cheap_region(cheap, on_demand):
+    """On-demand is sold in both regions: to start in either costs no egress later."""
+    ticks = 120
+    prices = [[0.3 if zone == cheap else 0.55] * ticks for zone in range(3)]
+    window = trace([[1] * ticks, [0] * ticks, [1] * ticks], prices, on_demand).window(0, ticks)
+    done = play(online.make(), task(60, ticks, 0.6, gb=1000), window)
+    assert {place[0] for place in done.track} == {cheap}
+    assert done.egress_usd == 0.0
+
+
 @pytest.mark.parametrize("dear", [1.0, 20.0, 100.0, 1e5])
 def test_an_on_demand_price_that_nobody_would_pay_changes_nothing(dear):
     ticks = 60
