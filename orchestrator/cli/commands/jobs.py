@@ -70,17 +70,25 @@ def queue(
 
 
 def _show_jobs(client: "Client", out: Output, found: "JobList") -> None:
-    from orchestrator.model import TERMINAL
-
-    _warn_if_unattended(client, out, any(job.state not in (*TERMINAL, "paused") for job in found.jobs))
+    _warn_if_unattended(client, out, any(map(_goes_on, found.jobs)))
     out.show(found)
 
 
-def _warn_if_unattended(client: "Client", out: Output, something_runs: bool) -> None:
-    """Warn that jobs and machines are listed as they were when the last control plane ended or was stopped."""
-    if something_runs and (unattended := client.control_plane.status().unattended) is not None:
-        why, remedy = unattended
-        out.warn(f"{why}, so nothing is watched, moved or booked", remedy)
+def _goes_on(job: "JobView") -> bool:
+    """Whether a control plane has something to do for the job."""
+    from orchestrator.model import TERMINAL
+
+    return job.state not in (*TERMINAL, "paused") or "resume" in job.requested
+
+
+def _warn_if_unattended(client: "Client", out: Output, something_runs: bool) -> bool:
+    """Warn that jobs and machines are listed as they were when the last control plane ended or was stopped; whether
+    that is so."""
+    if not something_runs or (unattended := client.control_plane.status().unattended) is None:
+        return False
+    why, remedy = unattended
+    out.warn(f"{why}, so nothing is watched, moved or booked", remedy)
+    return True
 
 
 def status(
@@ -146,9 +154,24 @@ def logs(
     """
     with session(ctx, output) as (client, out):
         told = out.after_ctrl_c(GOES_ON.format(job=job)) if follow else nullcontext()
+        nothing = True
         with told:
+            if follow:
+                _note_if_nothing_ran(client, out, client.jobs.get(job))
             for line in client.jobs.logs(job, follow=follow, rank=rank):
+                nothing = False
                 out.show(line, stream=True)
+        if nothing and not follow and not _note_if_nothing_ran(client, out, found := client.jobs.get(job)):
+            out.note(f"{found.name} has written nothing{'' if found.finished_at_ms else ' yet'}")
+
+
+def _note_if_nothing_ran(client: "Client", out: Output, job: "JobView") -> bool:
+    """Say that a job has not run, and why; whether that is so."""
+    if job.runs == 0:
+        ended = job.finished_at_ms is not None
+        out.note(f"{job.name} {'never ran' if ended else 'has not run yet'}: {job.note}")
+        _warn_if_unattended(client, out, _goes_on(job))
+    return job.runs == 0
 
 
 def watch(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:
@@ -184,12 +207,16 @@ def wait(
 
     Exit code 0 if it finished, 8 if it failed, was cancelled or is paused.
     """
+    from orchestrator.errors import PartialFailure
+
     with session(ctx, output) as (client, out):
         client.jobs.get(job)  # a job that is not there needs no warning
-        if not client.control_plane.status().running:
-            out.warn("no control plane is running here, so nothing happens", "tradewind up")
+        warned = _warn_if_unattended(client, out, True)  # also of one that has ended: is it booked?
         with out.after_ctrl_c(GOES_ON.format(job=job)):
-            view = wait_for(client, out, job, timeout)
+            try:
+                view = wait_for(client, out, job, timeout)
+            except PartialFailure as error:
+                raise (PartialFailure(str(error), hint=f"tradewind status {job}") if warned else error) from None
         out.show(view)
         exit_as(client, view)
 

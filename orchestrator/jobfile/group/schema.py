@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
 
-from orchestrator.errors import did_you_mean
+from orchestrator.errors import nearest
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, Section
 from orchestrator.jobfile.units import BadValueError, quoted
 from orchestrator.jobfile.values import Deadline, Distinct, GroupName, Many, Money, Name, NonEmpty
@@ -32,8 +32,9 @@ def _policy(value: object) -> GroupPolicy:
             return policy
     word = str(value).lower().replace("_", "-").replace(" ", "-")
     meant = word if word in GROUP_POLICIES else _OTHER_WORDS.get(word)
-    hint = f"write {meant}" if meant else did_you_mean(word, GROUP_POLICIES) or f"one of {', '.join(GROUP_POLICIES)}"
-    raise BadValueError(f"{quoted(value)} is not a valid policy", hint)
+    near = nearest(word, GROUP_POLICIES) or _OTHER_WORDS.get(nearest(word, _OTHER_WORDS))
+    hint = f'did you mean "{near}"?' if near else f"one of {', '.join(GROUP_POLICIES)}"
+    raise BadValueError(f"{quoted(value)} is not a valid policy", f"write {meant}" if meant else hint)
 
 
 def _job_weight(value: object) -> float:

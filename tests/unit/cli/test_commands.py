@@ -504,6 +504,27 @@ def test_waiting_for_a_job_that_is_not_there_says_only_that(tradewind: Run, past
     assert result.stderr.splitlines() == ["error: there is no job 'nope'", "hint: tradewind queue lists them"]
 
 
+def test_waiting_without_a_control_plane_says_once_that_nothing_happens(tradewind: Run, past: Past) -> None:
+    result = tradewind("wait", "conv", "--timeout", "0")
+    assert result.stderr.count("no control plane is running here") == result.stderr.count("tradewind up") == 1
+    assert "hint: tradewind status conv" in result.stderr
+
+
+def test_logs_of_a_job_that_has_not_run_say_so_and_why(tradewind: Run, state: Path, past: Past) -> None:
+    result = tradewind("logs", "lstm")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.splitlines() == [
+        "lstm has not run yet: submitted, objective cheapest",
+        "warning: no control plane is running here, so nothing is watched, moved or booked",
+        "hint: tradewind up",
+    ]
+    tradewind("cancel", "lstm")
+    with sqlite3.connect(state / "tradewind.db") as connection:
+        connection.execute("UPDATE job SET state = 'cancelled', finished_at_ms = 1 WHERE id = ?", (past.lstm,))
+    connection.close()
+    assert "lstm never ran: " in tradewind("logs", "lstm").stderr
+
+
 def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: Path, past: Past) -> None:
     with sqlite3.connect(state / "tradewind.db") as connection:
         connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))

@@ -105,7 +105,14 @@ def test_policies(folder: Path, policy: str) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "hint"),
-    [("fifo", "first-in-first-out"), ("min_cost", "cheapest"), ("makespam", "makespan"), ("9", "one of cheapest")],
+    [
+        ("fifo", "first-in-first-out"),
+        ("min_cost", "cheapest"),
+        ("makespam", "makespan"),
+        ("fastst", 'did you mean "makespan"?'),
+        ("cost-min", 'did you mean "cheapest"?'),
+        ("9", "one of cheapest"),
+    ],
 )
 def test_a_policy_by_another_name_gets_the_right_one(folder: Path, policy: str, hint: str) -> None:
     found = problem(f"{HEAD}{A}policy: {policy}\n", folder)
