@@ -161,7 +161,7 @@ def _group_budget(ctx: Context, tx: Tx, command: Command) -> str:
     group, wanted = tx.group(str(command.args.get("group_id"))), _amount(command)
     was = "none before" if group.budget_nano_usd is None else f"before: {format_usd(group.budget_nano_usd)}"
     message = f"the budget of group {group.name} is now {format_usd(wanted)} ({was})"
-    changed = changed_parts(tx, group, wanted)
+    changed = changed_parts(tx, group, wanted, partial(spending_limits.to_end_nano_usd, ctx.installation))
     for job, part in changed:
         _require_enough_to_end(ctx, tx, job, part)
     for job, part in changed:

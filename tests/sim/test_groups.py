@@ -6,7 +6,11 @@ import re
 
 import pytest
 
+from orchestrator.errors import UsageError
 from orchestrator.model import Expected, GpuRequest, Group, Job, JobSpec
+from orchestrator.services.caller import Caller
+from orchestrator.services.groups.orders import set_group_budget
+from orchestrator.services.jobs.commands import set_budget
 from orchestrator.services.jobs.plan import planned
 from providers.money import usd
 from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
@@ -215,3 +219,100 @@ def test_a_group_without_a_budget_gets_one_that_counts_what_is_spent_and_is_neve
 def order(home: SimulatedInstallation, nano_usd: int | None) -> str:
     with home.installation.store.write() as tx:
         return tx.add_command("group-budget", None, {"group_id": "group_A", "nano_usd": nano_usd}, "user:me")
+
+
+def side_by_side(home: SimulatedInstallation, steps: dict[str, int]) -> list[Job]:
+    """Jobs of known speed in a group without a budget."""
+    now, known = home.clock.now_ms(), Expected(GpuRequest("V100"), 1.0)
+    jobs = [
+        Job(f"job_{name}", JobSpec(name, train_spec(each), expected=known), "me", now, "queued", "group_A")
+        for name, each in steps.items()
+    ]
+    with home.installation.store.write() as tx:
+        tx.add_group(Group("group_A", "chain", "cheapest", "default", "me", now, None))
+        for job in jobs:
+            tx.add_job(job)
+    return jobs
+
+
+def test_a_first_budget_with_enough_for_all_pauses_no_job_that_is_nearly_done(home: SimulatedInstallation) -> None:
+    short, long = side_by_side(home, {"short": 200, "long": 6000})
+    home.until_step(short, 120)
+    order(home, usd("2.00"))
+    home.until(lambda: home.job(short).state not in ("running", "migrating"))
+    assert home.job(short).state == "finished", home.events(short, "job.paused")
+    home.ask("cancel", long)
+    home.settle()
+    check_truth(home)
+
+
+def test_a_first_budget_is_refused_until_the_last_bill_of_an_ended_job_is_known(home: SimulatedInstallation) -> None:
+    ended, _ = side_by_side(home, {"ended": 20, "other": 300})
+    home.until_state(ended, "finished")
+    assert home.read(lambda tx: tx.runs(job_id=ended.id, unsettled=True))
+    with pytest.raises(UsageError, match="ended has ended without a budget, and its last bill is not known") as caught:
+        set_group_budget(home.installation, "chain", "1.00", caller=Caller("me"))
+    assert caught.value.hint == "set the budget again in a minute"
+    refused = order(home, usd("1.00"))
+    home.tick()
+    assert (home.answer(refused) or "").startswith("refused: ended has ended without a budget, and its last bill")
+    home.until(lambda: not home.read(lambda tx: tx.runs(job_id=ended.id, unsettled=True)))
+    set_group_budget(home.installation, "chain", "1.00", caller=Caller("me"))
+    home.tick()
+    assert home.read(lambda tx: tx.group("group_A")).budget_nano_usd == usd("1.00")
+    home.settle()
+    check_truth(home)
+
+
+def test_a_budget_after_one_that_is_not_carried_out_yet_promises_no_parts(home: SimulatedInstallation) -> None:
+    """They depend on the parts of the first, which only the control plane knows; it may refuse the second."""
+    a, b = side_by_side(home, {"a": 200, "b": 200})
+    set_group_budget(home.installation, "chain", "2.00", caller=Caller("me"))
+    second = set_group_budget(home.installation, "chain", "0.50", caller=Caller("me"))
+    assert second.message == "the budget of group chain becomes $0.50; a change that was requested before comes first"
+    home.tick()
+    assert home.read(lambda tx: tx.group("group_A")).budget_nano_usd == usd("2.00")
+    set_budget(home.installation, a.id, "0.20", caller=Caller("me"))
+    set_budget(home.installation, b.id, "0.20", caller=Caller("me"))
+    set_group_budget(home.installation, "chain", "0.50", caller=Caller("me"))  # what the refusal advises
+    home.tick()
+    assert home.read(lambda tx: tx.group("group_A")).budget_nano_usd == usd("0.50")
+    home.settle()
+    check_truth(home)
+
+
+def test_advice_about_the_budget_of_a_group_gives_ids_where_other_jobs_have_the_names(
+    home: SimulatedInstallation,
+) -> None:
+    a, b = grouped(home, "ab", budget="0.62", steps=600)
+    for job, part in ((a, "0.12"), (b, "0.50")):
+        with home.installation.store.write() as tx:
+            tx.set_budget(job.id, usd(part))
+    home.submit("a", steps=1)
+    home.submit("b", steps=1)
+    with pytest.raises(UsageError, match="a may have at most") as caught:
+        set_budget(home.installation, a.id, "0.30", caller=Caller("me"))
+    assert caught.value.hint.endswith("; or lower that of another job: tradewind budget set job_b USD")
+    home.until_state(a, "paused")
+    said = home.events(a, "job.paused")[0].message
+    assert re.search(r"--group chain \S+, then tradewind budget set job_a \S+, then tradewind resume job_a$", said), (
+        said
+    )
+    home.ask("cancel", a)
+    home.until_state(b, "failed")
+    home.settle()
+
+
+def test_advice_about_the_only_job_that_is_left_gives_its_id_where_another_has_its_name(
+    home: SimulatedInstallation,
+) -> None:
+    (a,) = grouped(home, "a", budget="0.12", steps=600)
+    with home.installation.store.write() as tx:
+        tx.set_budget(a.id, usd("0.12"))
+    home.submit("a", steps=1)
+    home.until_state(a, "paused")
+    with pytest.raises(UsageError, match="have already spent") as caught:
+        set_group_budget(home.installation, "chain", "0.01", caller=Caller("me"))
+    assert caught.value.hint == f"name a larger budget, or stop spending: tradewind pause {a.id}"
+    raised = set_group_budget(home.installation, "chain", "1.00", caller=Caller("me"))
+    assert raised.message.endswith(f"; to continue: tradewind resume {a.id}")

@@ -94,6 +94,15 @@ def test_jobs_of_a_project_never_cost_more_than_its_budget(install: Install, dea
     assert 0.8 * budget < ledger == billed <= budget
 
 
+def test_a_pause_for_the_budget_of_a_project_gives_the_id_of_a_job_whose_name_another_has(install: Install) -> None:
+    home = install(overrides={"projects": {"vision": {"budget": 0.15}}})
+    job = home.submit("shared", steps=900, project="vision")
+    home.until_step(job, 3)
+    home.submit("shared", steps=1)
+    home.until_state(job, "paused")
+    assert home.events(job, "job.paused")[0].message.endswith(f"tradewind.toml, then tradewind resume {job.id}")
+
+
 def test_launches_at_the_same_time_do_not_pass_the_budget_together(install: Install) -> None:
     """A machine here is billed for a minute at least: that is $0.0167 each. The job that finds no room says why."""
     home = install(overrides={"projects": {"vision": {"budget": 0.09}}})

@@ -11,7 +11,7 @@ then it is divided among the jobs that have none, and what they have spent by th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import RowError, UsageError
@@ -19,6 +19,7 @@ from orchestrator.model import TERMINAL, Group, Job, JobForecast
 from orchestrator.store import Tx
 from providers.money import at_least_usd, at_most_usd, usd, whole_usd
 
+ToEnd = Callable[[Tx, Job], int]
 CENT_NANO_USD = 10_000_000
 
 
@@ -106,10 +107,12 @@ def group_remedy(tx: Tx, job: Job, wanted_nano_usd: int) -> str:
     raised = _raised(tx, divided, job, wanted_nano_usd)
     if divided.follower is not None:
         return f"raise the budget of the group instead: {raised}"
-    spare = {each.name: divided.held[each.id] - divided.paid[each.id] for each in divided.living if each.id != job.id}
-    richest = max(spare, key=lambda name: spare[name], default="")
-    lower = f"; or lower that of another job: tradewind budget set {richest} USD" if spare.get(richest, 0) > 0 else ""
-    return f"raise the budget of the group first: {raised}{lower}"
+    spare = {each.id: divided.held[each.id] - divided.paid[each.id] for each in divided.living if each.id != job.id}
+    richest = max(divided.living, key=lambda each: spare.get(each.id, 0))
+    if spare.get(richest.id, 0) <= 0:
+        return f"raise the budget of the group first: {raised}"
+    order = f"tradewind budget set {tx.typed_name(richest.id, richest.name)} USD"
+    return f"raise the budget of the group first: {raised}; or lower that of another job: {order}"
 
 
 def with_group_order(tx: Tx, job: Job, text: str) -> str:
@@ -136,11 +139,12 @@ def with_group_order(tx: Tx, job: Job, text: str) -> str:
     return re.sub(named, orders, text)
 
 
-def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int) -> list[tuple[Job, int]]:
+def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int, to_end: ToEnd) -> list[tuple[Job, int]]:
     """The jobs whose parts change if the group gets this budget, with their new parts; none if all stay as they are.
 
     The first budget of a group is divided now: what jobs have spent counts, and budgets that jobs have of their own
-    stay as they are.
+    stay as they are. `to_end` is what a job's machines cost until they have been ended, besides what is booked: a part
+    should cover that, too, so that no job is paused at once which has little left to do.
 
     Raises UsageError, naming what is spent or what the jobs have, if the budget is less than that; and if the group has
     no job that has not ended. Raises RowError.
@@ -151,7 +155,7 @@ def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int) -> list[tuple[Job,
         hint = f"list them: tradewind queue --all --group {group.id}"
         raise UsageError(f"all jobs of {group.name} have ended", hint=hint)
     if before is None:
-        return _first_parts(tx, divided)
+        return _first_parts(tx, divided, to_end)
     held, paid, follower = sum(divided.held.values()), sum(divided.paid.values()), divided.follower
     if follower is None:
         if wanted_nano_usd < held:
@@ -167,9 +171,9 @@ def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int) -> list[tuple[Job,
     return [(follower, part)]
 
 
-def _first_parts(tx: Tx, now: Division) -> list[tuple[Job, int]]:
+def _first_parts(tx: Tx, now: Division, to_end: ToEnd) -> list[tuple[Job, int]]:
     """The parts of the first budget of a group. Each job without a budget gets what it has spent, and of what is left a
-    part in proportion to what it is expected to cost."""
+    part in proportion to what it is expected to cost, the end of its machines included."""
     if now.unsettled:
         raise UsageError(
             f"{now.unsettled[0].name} has ended without a budget, and its last bill is not known yet",
@@ -187,7 +191,8 @@ def _first_parts(tx: Tx, now: Division) -> list[tuple[Job, int]]:
     forecasts = tx.job_forecasts([job.id for job in free], 0)
     known = {job_id: max(each.cost_nano_usd, 1) for job_id, each in forecasts.items() if isinstance(each, JobForecast)}
     average = sum(known.values()) // len(known) if known else 1
-    more = divided(now.whole - least, [known.get(job.id, average) for job in free], [None] * len(free))
+    to_come = [known.get(job.id, average) + to_end(tx, job) for job in free]
+    more = divided(now.whole - least, to_come, [None] * len(free))
     return [(job, now.paid[job.id] + CENT_NANO_USD + part) for job, part in zip(free, more, strict=True)]
 
 

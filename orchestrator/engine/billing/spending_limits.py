@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
 from orchestrator.engine.billing.group_budget import with_group_order
+from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import checkpoint_at
+from orchestrator.installation import Installation
 from orchestrator.market import Location
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
@@ -88,6 +90,24 @@ def reserved(
     stop = max(reserve_nano_usd(rate + rise, stop_s * factor), budget // STOP_SHARE)
     longest = reserve_nano_usd(rate + rise, STOP_TIMEOUT_WALL_S * factor)
     return Spending(spent, _release_nano_usd(rate, factor, look_every_s) + unheard, min(stop, longest))
+
+
+def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
+    """About what a job's machines cost until they have been ended with a checkpoint, besides what is booked, if prices
+    double meanwhile: so much of a budget is reserved."""
+    runs, now_ms, factor = (
+        tx.runs(job_id=job.id, unsettled=True),
+        installation.clock.now_ms(),
+        installation.clock.factor,
+    )
+    rate = sum(run.nodes * price_now(tx, run.offer_id, now_ms) for run in runs if run.billed_to_ms is None)
+    longest = max([run.step_wall_s or 0.0 for run in runs], default=0.0)
+    stop_s = (STOP_WALL_S + 2 * longest + 2 * LOOK_EVERY_S) * factor
+    try:
+        unbooked = unbooked_nano_usd(tx, runs, now_ms)
+    except ValueError:  # a price is not known for all of the time
+        unbooked = 0
+    return unbooked + _release_nano_usd(rate, factor, LOOK_EVERY_S) + reserve_nano_usd(2 * rate, stop_s)
 
 
 def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to_finish: int = 0) -> str | None:

@@ -26,7 +26,7 @@ from orchestrator.engine.migration.limits import check_limits, keep_a_place, wit
 from orchestrator.engine.migration.startable import WAIT_EVERY_WALL_S, may_be_placed
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
-from orchestrator.model import START_UNKNOWN, Job, Placement, Plan, Reason, Run
+from orchestrator.model import START_UNKNOWN, Job, Placement, Plan, Reason, Run, steps_done
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 from providers.offer import provider_of
@@ -349,7 +349,7 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
             tx.add_plan(plan)
             ctx.event(tx, lateness.AT_RISK, reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
-        began = any(run.billed_from_ms is not None for run in tx.runs(job_id=job.id))
+        began = tx.total_nano_usd(job_id=job.id) > 0 or steps_done(tx.runs(job_id=job.id)) > 0  # as Demand.started
         name = tx.typed_name(job.id, job.name)
         order = "" if began else f"; to set it: {with_group_order(tx, job, f'tradewind budget set {name} USD')}"
         tx.add_plan(plan)

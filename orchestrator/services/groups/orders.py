@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from orchestrator.engine.billing.group_budget import changed_parts
+from orchestrator.engine.billing.spending_limits import to_end_nano_usd
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
-from orchestrator.model import TERMINAL, Job
+from orchestrator.model import TERMINAL, Group, Job
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.commands import amount_of, answered, being_cancelled, may_pause
@@ -61,12 +63,15 @@ def set_group_budget(
     nano_usd = amount_of(amount)
     with installation.store.write() as tx:
         group = tx.only_group(ref, project)
-        changed = changed_parts(tx, group, nano_usd)
+        first = _changes_before(tx, group)
+        changed = [] if first else changed_parts(tx, group, nano_usd, partial(to_end_nano_usd, installation))
         typed = {job.id: tx.typed_name(job.id, job.name) for job, _ in changed}
         living = [each for each in tx.outlines_of(tx.job_ids_of_group(group.id)) if each.state not in TERMINAL]
         order = tx.add_command("group-budget", None, {"group_id": group.id, "nano_usd": nano_usd}, caller.actor)
     message = f"the budget of group {group.name} becomes {whole_usd(nano_usd)}"
-    if group.budget_nano_usd is None and changed:
+    if first:
+        message += "; a change that was requested before comes first"
+    elif group.budget_nano_usd is None and changed:
         message += f"; of it {_listed([f'{job.name} gets {at_most_usd(part)}' for job, part in changed])}"
         message += "; to change a part: tradewind budget set JOB USD"
     elif not changed:
@@ -77,6 +82,17 @@ def set_group_budget(
         message += f"; to continue: tradewind resume {typed[job.id]}" if job.state in ("paused", "pausing") else ""
     running = answered(installation, order, f"see its jobs: tradewind queue --group {group.id}")
     return Accepted("budget", tuple(job.id for job in living), message, running)
+
+
+def _changes_before(tx: Tx, group: Group) -> bool:
+    """Whether other budgets of the group, or of its jobs, are about to change: only the control plane knows the parts
+    after that, and whether they are enough."""
+    jobs = set(tx.job_ids_of_group(group.id))
+    return any(
+        each.job_id in jobs if each.kind == "budget" else each.args.get("group_id") == group.id
+        for each in tx.open_commands()
+        if each.kind in ("budget", "group-budget")
+    )
 
 
 def _listed(texts: Sequence[str]) -> str:
