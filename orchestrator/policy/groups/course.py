@@ -29,6 +29,7 @@ from orchestrator.policy.groups.planning import (
     Part,
     joint,
     less_late,
+    without_deadlines,
 )
 from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -103,11 +104,25 @@ def course(
     return found.course()
 
 
-def judged(plan: Joint, unfolded: Course) -> Joint:
-    """The plan of least makespan of jobs in an order, with the end of its course as its value. The bound counts each
-    chain's starts, and so does the course. If the end is not known, the plan stays as it is."""
+def by_course(question: Asked, policy: GroupPolicy, after: Order) -> bool:
+    """Whether only its course says how good a plan is: under makespan, if some jobs come after others, or if some have
+    deadlines. Then shares do not stay as they are: what a job has to have for its deadline is free when it has ended.
+    """
+    due = bool(np.isfinite(question.jobs.deadline_s).any())
+    return policy == "makespan" and (due or any(after.values()))
+
+
+def judged(question: Asked, plan: Joint, unfolded: Course, after: Order) -> Joint:
+    """The plan of least makespan with the end of its course as its value. If there is an order, its bound counts each
+    chain's starts. Without one, the bound is that of the same jobs without deadlines. If the end is not known, or the
+    time is up, the plan stays as it is."""
     if not math.isfinite(unfolded.ends_s):
         return plan
+    if not any(after.values()):
+        try:
+            plan = replace(plan, bound=joint(without_deadlines(question), "makespan").bound)
+        except LimitError:
+            return plan
     value = max(unfolded.ends_s, plan.bound)  # shares are less precise than the bound
     return replace(plan, value=value, gap=(value - plan.bound) / max(plan.bound, 1e-12))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestrator.policy.demand import Running
 from orchestrator.policy.groups.order import Order, before_each, time_after
-from orchestrator.policy.groups.planning import NOWHERE, Asked, joint
+from orchestrator.policy.groups.planning import NOWHERE, Asked, joint, without_deadlines
 from orchestrator.policy.groups.time_limit import TimeLimit
 
 
@@ -18,8 +18,7 @@ def knowing_what_follows(
 ) -> Asked:
     """The question about jobs that can run now, with how long the jobs `of_all` take that come after them, by the plan
     of least makespan. Raises LimitError."""
-    free = replace(of_all, jobs=replace(of_all.jobs, deadline_s=np.full(len(of_all.jobs), np.inf)))
-    plan = joint(free, "makespan", running, after=after, until=until)
+    plan = joint(without_deadlines(of_all), "makespan", running, after=after, until=until)
     takes_s = np.array(
         [
             each.duration_s * sum(part.share for part in each.parts) if each.steps_per_s > 0 else 0.0

@@ -390,6 +390,11 @@ def _too_short(takes_s: float, left_s: float) -> str:
     return f"{takes}, {span(left_s)} are left"
 
 
+def without_deadlines(question: Asked) -> Asked:
+    """The question about the same jobs, none of which has a deadline."""
+    return replace(question, jobs=replace(question.jobs, deadline_s=np.full(len(question.jobs), np.inf)))
+
+
 def less_late(question: Asked) -> Asked:
     """The question with later deadlines, so that all can be met and the least work is late."""
     due = question.jobs.with_starts(question.begins_s)

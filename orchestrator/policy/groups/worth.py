@@ -11,7 +11,7 @@ from orchestrator.market import Market, QuotaName, rooms_raised
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
-from orchestrator.policy.groups.course import Course, course
+from orchestrator.policy.groups.course import Course, by_course, course
 from orchestrator.policy.groups.order import NO_ORDER, Order
 from orchestrator.policy.groups.planning import NOWHERE, Joint, asked, joint
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -29,7 +29,8 @@ class Worth:
     """What `more` units of a quota would change. This is one machine, or as many as the smallest job takes.
 
     All jobs together would cost `saving_usd` less, the last one would end `sooner_s` earlier, and the objective would
-    be better by `value`, in its own unit (0 if some jobs come after others, because it is not known then).
+    be better by `value`, in its own unit (0 if some jobs come after others, or under makespan if some
+    have deadlines, because it is not known then).
     """
 
     quota: QuotaName
@@ -62,8 +63,10 @@ def worths(
             question = asked(demands, raised, perf, running, limits=limits)
             with_it = joint(question, policy, running, after=after, until=until)
             then = course(question, policy, with_it, running, after, until=until)
-            # The objective assumes that all jobs can start now: with an order, only the course says what changes.
-            value = 0.0 if any(after.values()) else (with_it.value - plan.value) * (1.0 if plan.most else -1.0)
+            # The objective assumes that all jobs can start now and that shares stay: else only the course says what
+            # changes.
+            known = not any(after.values()) and not by_course(question, policy, after)
+            value = (with_it.value - plan.value) * (1.0 if plan.most else -1.0) if known else 0.0
             better = value if value > HARDLY * abs(plan.value) else 0.0
             found.append(_worth(name, more, better, unfolded, then))
         except (InfeasibleError, LimitError):

@@ -13,7 +13,7 @@ from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
-from orchestrator.policy.groups.course import Course, course, judged
+from orchestrator.policy.groups.course import Course, by_course, course, judged
 from orchestrator.policy.groups.order import Order
 from orchestrator.policy.groups.planning import Joint, joint
 from orchestrator.policy.groups.spot_risk import refused_alone
@@ -129,8 +129,7 @@ def _solved(
     asked = question(installation, seen, market)
     found = joint(asked, policy, seen.running, after=after)
     unfolded = course(asked, policy, found, seen.running, after)
-    in_order = policy == "makespan" and any(after.values())
-    return judged(found, unfolded) if in_order else found, unfolded
+    return judged(asked, found, unfolded, after) if by_course(asked, policy, after) else found, unfolded
 
 
 def _needed(installation: Installation, seen: Inputs, market: Market, unfolded: Course) -> dict[str, Needed]:

@@ -156,7 +156,8 @@ def _elsewhere(view: GroupPlanView) -> str:
 
 def _quality(view: GroupPlanView) -> str:
     ordered = any(job.after for job in view.jobs)
-    by_course = ordered and view.policy == "makespan" and view.finish_at_ms is not None
+    due = any(job.deadline_at_ms is not None for job in view.jobs)
+    by_course = (ordered or due) and view.policy == "makespan" and view.finish_at_ms is not None
     uncounted = ["moves" if by_course or view.policy == "cheapest" else "starts"]
     uncounted += ["the order of jobs"] if ordered and not by_course else []
     uncounted += ["limits in tradewind.toml"] if view.full_limits else []
