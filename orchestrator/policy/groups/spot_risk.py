@@ -8,7 +8,10 @@ placed on another offer than in the joint plan, and can cost more.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isfinite
+
+import numpy as np
 
 from orchestrator.market import Market, of_machines
 from orchestrator.perf import PerfBook
@@ -18,6 +21,7 @@ from orchestrator.policy.groups.course import Course
 from orchestrator.policy.groups.planning import NOWHERE
 from orchestrator.policy.ranking.eligible import Filter, RejectionReason
 from orchestrator.policy.ranking.order import rank
+from orchestrator.policy.telling.nearest import hopeless
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +41,23 @@ def refused_alone(
     *,
     limits: MoveLimits,
 ) -> tuple[Refused, ...]:
-    """The jobs with a deadline that are planned on spot machines which they would not use alone."""
-    parts = {each.job_id: each.parts for each in unfolded.jobs}
+    """The jobs with a deadline that are planned on spot machines which they would not use alone when they can start,
+    though these are fast enough if they are not lost."""
+    of_job = {each.job_id: each for each in unfolded.jobs}
     filters: dict[int, Filter] = {}
     found = []
     for demand in demands:
-        spot = [each.offer_id for each in parts.get(demand.job.id, ()) if each.offer_id.endswith("/spot")]
-        if demand.job.deadline_at_ms is None or not spot:
+        planned, due_ms = of_job[demand.job.id], demand.job.deadline_at_ms
+        spot = [each.offer_id for each in planned.parts if each.offer_id.endswith("/spot")]
+        if due_ms is None or not spot or not isfinite(planned.ready_s):
             continue
+        left = replace(demand.job.spec, deadline_s=None, deadline_at_ms=due_ms - round(1000 * planned.ready_s))
+        demand = replace(demand, job=replace(demand.job, spec=left))
         filtering = filters.setdefault(demand.nodes, Filter(of_machines(market, demand.nodes), limits))
         filtered, forecast = considered(demand, filtering, filtering.market, perf, running.get(demand.job.id), None)
         ranking = rank(demand, forecast, filtered)
-        rows = [row for each in spot if (row := market.row(each)) is not None]
-        if any(ranking.rejection_reasons[row] == RejectionReason.DEADLINE for row in rows) and ranking.order.size:
+        rows = np.array([row for each in spot if (row := market.row(each)) is not None], dtype=np.int64)
+        refused = rows[ranking.rejection_reasons[rows] == RejectionReason.DEADLINE]
+        if ranking.order.size and not hopeless(demand, forecast, refused).all():
             found.append(Refused(demand.job.id, ranking.cost(int(ranking.order[0])) / 1e9))
     return tuple(found)
