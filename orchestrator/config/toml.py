@@ -44,7 +44,7 @@ def read_toml(path: Path, shown: str) -> TomlFile | None:
     """Read a file, called `shown` in messages; None if it does not exist. Raises SpecError."""
     try:
         with opened_file(path) as file:
-            text = file.read().decode("utf-8")
+            text = file.read().decode("utf-8-sig")  # some editors begin files with a byte order mark
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

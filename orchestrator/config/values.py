@@ -157,7 +157,8 @@ def whole(least: int, most: int | None = None) -> Read:
             value = int(value)
         largest = 2**63 - 1 if most is None else most
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= largest:
-            allowed = f", at least {least}" if most is None else f" from {least} to {most}"
+            too_large = isinstance(value, int) and value > largest
+            allowed = f", at least {least}" if most is None and not too_large else f" from {least} to {largest}"
             raise ValueError(f"must be a whole number{allowed}")
         return value
 

@@ -26,6 +26,7 @@ FOLDED_INDENT = 4
 COMMAND = ": tradewind "
 _COMMAND_WORD = COMMAND.removeprefix(": ")
 _PASTED = re.compile(r"(?:^|(?<=: ))tradewind (?:[^;]*; |[^;]*)")
+_NEXT_COMMAND = re.compile(r"(?<=, then) (?=tradewind )")
 _BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!(?:s|min|h|d|%|[kMGT]?B)(?!\w))")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
@@ -64,8 +65,8 @@ class Screen:
         return None if self.wide else self.width
 
     def __call__(self, text: str, style: str) -> str:
-        """`text` in `style`, or as it is on a screen without colours."""
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color else text
+        """`text` in `style`, or as it is on a screen without colours. Nothing stays nothing."""
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and text else text
 
     def state(self, text: str, state: str | None = None) -> str:
         """A word in the colour of a state; never the only sign of it."""
@@ -117,7 +118,7 @@ def width_of(text: str) -> int:
 
 def folded(text: str, width: int | None) -> list[str]:
     """Its lines when folded at spaces to `width` columns; a word that is longer than that stays whole, and so does a
-    command after a colon, so that it can be pasted."""
+    command after a colon, so that it can be pasted. Of several (`A, then B`), each may begin a line."""
     if width is None or width_of(text) <= width:
         return [text]
     lines: list[str] = []
@@ -139,7 +140,7 @@ def _words(text: str) -> Iterator[str]:
     prose = 0
     for command in _PASTED.finditer(text):
         yield from _BETWEEN_WORDS.split(text[prose : max(command.start() - 1, 0)])
-        yield command[0].removesuffix(" ")
+        yield from _NEXT_COMMAND.split(command[0].removesuffix(" "))
         prose = command.end()
     if prose == 0 or prose < len(text):
         yield from _BETWEEN_WORDS.split(text[prose:])
@@ -154,7 +155,8 @@ def fitted(text: str, width: int | None) -> str:
     for line in text.split("\n"):
         if width_of(line) > width and COMMAND in line:
             head, _, command = line.rpartition(COMMAND)
-            lines += [*fitted(f"{head}:", width).split("\n"), f"  {COMMAND[2:]}{command}"]
+            commands = folded(f"{_COMMAND_WORD}{command}", width - 2)
+            lines += [*fitted(f"{head}:", width).split("\n"), *(f"  {each}" for each in commands)]
             continue
         bare = line.lstrip(" ")
         indent = " " * (len(line) - len(bare))

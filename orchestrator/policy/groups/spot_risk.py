@@ -52,12 +52,12 @@ def refused_alone(
         if due_ms is None or not spot or not isfinite(planned.ready_s):
             continue
         left = replace(demand.job.spec, deadline_s=None, deadline_at_ms=due_ms - round(1000 * planned.ready_s))
-        demand = replace(demand, job=replace(demand.job, spec=left))
+        then = replace(demand, job=replace(demand.job, spec=left))
         filtering = filters.setdefault(demand.nodes, Filter(of_machines(market, demand.nodes), limits))
-        filtered, forecast = considered(demand, filtering, filtering.market, perf, running.get(demand.job.id), None)
-        ranking = rank(demand, forecast, filtered)
+        filtered, forecast = considered(then, filtering, filtering.market, perf, running.get(demand.job.id), None)
+        ranking = rank(then, forecast, filtered)
         rows = np.array([row for each in spot if (row := market.row(each)) is not None], dtype=np.int64)
         refused = rows[ranking.rejection_reasons[rows] == RejectionReason.DEADLINE]
-        if ranking.order.size and not hopeless(demand, forecast, refused).all():
+        if ranking.order.size and not hopeless(then, forecast, refused).all():
             found.append(Refused(demand.job.id, ranking.cost(int(ranking.order[0])) / 1e9))
     return tuple(found)

@@ -361,6 +361,20 @@ def test_a_command_at_the_end_of_a_line_is_never_folded() -> None:
     assert lines == ["2000 more of these:", f"  {command}"]
 
 
+def test_several_commands_are_each_whole_on_a_line_of_their_own_where_they_do_not_fit() -> None:
+    whole, part, resume = "budget set --group sweep 0.13", "budget set conv 0.22", "resume conv"
+    text = f"paused; to continue: tradewind {whole}, then tradewind {part}, then tradewind {resume}"
+    own = [f"tradewind {whole}, then", f"tradewind {part}, then", f"tradewind {resume}"]
+    assert folded(text, 45) == ["paused; to continue:", *own]
+    assert fitted(text, 45).splitlines() == ["paused; to continue:", *(f"  {each}" for each in own)]
+    assert fitted(text, 200) == text
+
+
+def test_nothing_has_no_colour_so_that_no_empty_line_is_shown_for_it() -> None:
+    assert Screen(color=True)("", "yellow") == ""
+    assert Screen(color=True)("late", "yellow") == "\x1b[33mlate\x1b[0m"
+
+
 @pytest.mark.parametrize("amount", ["0 s", "12 min", "3.9 h", "2.5 d", "100 %", "64 GB"])
 def test_a_number_is_never_parted_from_its_unit(amount: str) -> None:
     text = f"sweep: 2 jobs, prices {amount} old; the last ends after {amount}, estimated ({amount})"

@@ -380,3 +380,11 @@ memory_gb = 64
         "tradewind.toml:11:2: providers.static.hosts.C: 'C' is not a valid name of a host: lower-case letters, digits "
         "and dashes, at most 40",
     ]
+
+
+def test_a_file_may_begin_with_a_byte_order_mark_and_a_number_that_is_too_large_names_the_largest(home: Path) -> None:
+    toml = "\ufeff[limits]\nmax_instances = 99999999999999999999\n"
+    assert problems_of(home, toml=toml) == [
+        "tradewind.toml:2:1: limits.max_instances: must be a whole number from 0 to 9223372036854775807 "
+        '(write it like "max_instances = 4")'
+    ]
