@@ -31,6 +31,7 @@ from orchestrator.policy.groups.planning import (
     less_late,
     without_deadlines,
 )
+from orchestrator.policy.groups.policies.makespan_in_order import makespan_in_order
 from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -113,14 +114,16 @@ def by_course(question: Asked, policy: GroupPolicy, after: Order) -> bool:
 
 
 def judged(question: Asked, plan: Joint, unfolded: Course, after: Order) -> Joint:
-    """The plan of least makespan with the end of its course as its value. If there is an order, its bound counts each
-    chain's starts. Without one, the bound is that of the same jobs without deadlines. If the end is not known, or the
-    time is up, the plan stays as it is."""
+    """The plan of least makespan with the end of its course as its value. The bound counts the starts, and so does the
+    course; it is that of the same jobs without deadlines. If the end is not known, or the time is up, the plan stays as
+    it is."""
     if not math.isfinite(unfolded.ends_s):
         return plan
     if not any(after.values()):
         try:
-            plan = replace(plan, bound=joint(without_deadlines(question), "makespan").bound)
+            free = without_deadlines(question)
+            found = makespan_in_order(free.jobs, [()] * len(free.jobs), free.begins_s, TimeLimit(MOST_S))
+            plan = replace(plan, bound=found.certificates[0].bound)
         except LimitError:
             return plan
     value = max(unfolded.ends_s, plan.bound)  # shares are less precise than the bound

@@ -1,7 +1,7 @@
 """Makespan of jobs in an order: the last job ends as early as possible, though some jobs can only start after others.
 
     min T   with   sum_k rate_mk t_mk >= steps_m   and, of every limit, at most T times as much as there is at a time,
-                   sum of (start_m + sum_k t_mk) <= T over the jobs m of each chain
+                   sum of (start_m + sum_k t_mk) <= T over the jobs m of each chain, also of one job
 
 t_mk is the time that job m spends in way k. Jobs of a chain do not overlap, and no plan uses
 more of a limit than there is, so no real plan ends sooner than T: it is a bound. It can be too low, because machines
@@ -40,8 +40,9 @@ def makespan_in_order(jobs: Collection, before: Before, begins_s: Floats, until:
     The first certificate is about T, with the starts of each chain. Raises LimitError if there is no answer in time.
     """
     fastest_s = jobs.steps / jobs.rate.max(axis=1)
-    chains = _longest(before, begins_s + fastest_s, 0.0)
-    tried_s = max(float((begins_s + fastest_s)[list(chain)].sum()) for chain in chains)
+    begins_s = np.where(jobs.steps > 0, begins_s, 0.0)
+    tried_s = max(took for took, _ in longest_chains(before, begins_s + fastest_s).values())
+    chains = _longest(before, begins_s + fastest_s, tried_s / 2)
     found: Allocation | None = None
     tried: tuple[float, float] | None = None
     for _ in range(ROUNDS):
@@ -83,8 +84,8 @@ def _meeting(now: tuple[float, float], before: tuple[float, float] | None) -> fl
 
 
 def _longest(before: Before, takes: Floats, over: float) -> list[Chain]:
-    """The longest chains of several jobs that take more than `over`."""
-    return [chain for took, chain in longest_chains(before, takes).values() if took > over and len(chain) > 1]
+    """The longest chains that take more than `over`."""
+    return [chain for took, chain in longest_chains(before, takes).values() if took > over]
 
 
 def _program(jobs: Collection, chains: Sequence[Chain], most: Sequence[float]) -> Program:

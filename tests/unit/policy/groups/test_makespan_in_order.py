@@ -126,6 +126,14 @@ def test_the_bound_counts_that_a_job_with_a_deadline_leaves_its_machine_to_other
     assert certified.gap < 0.01
 
 
+def test_the_bound_counts_the_start_of_a_job_alone_and_none_of_one_that_is_done(case: DecisionCase) -> None:
+    urgent, done = job(case, "urgent", 2, setup_s=1800.0), job(case, "done", 1, setup_s=9 * HOUR_S)
+    urgent = replace(urgent, job=replace(urgent.job, spec=replace(urgent.job.spec, deadline_s=5 * HOUR_S)))
+    _, found, certified = planned(case, [urgent, replace(done, done_steps=HOUR_STEPS)], {}, cheap=0)
+    assert found.ends_s / HOUR_S == pytest.approx(1.5, rel=0.01)
+    assert certified.bound / HOUR_S == pytest.approx(1.5, rel=0.01)
+
+
 def test_chains() -> None:
     """0 and 1 before 2 before 3; 4 alone. Jobs may come in any order."""
     before = before_each("abcde", {"c": ("a", "b", "gone"), "d": ("c",)})
