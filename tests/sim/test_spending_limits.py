@@ -303,3 +303,16 @@ def test_a_job_that_is_resumed_without_more_money_is_paused_again(home: Simulate
     home.ask("resume", job)
     home.until(lambda: len(home.events(job, "job.paused")) == 2)
     assert why_paused(home, job) == first
+
+
+def test_a_job_paused_before_its_machine_was_ready_says_once_how_to_continue(home: SimulatedInstallation) -> None:
+    """Its launch has cost something, so it has started, although no time of a machine is billed."""
+    job = home.submit(steps=600, expected=Expected(GpuRequest("V100"), 1.0))
+    home.until_state(job, "starting")
+    home.ask("budget", job, nano_usd=usd("0.02"))  # type: ignore[arg-type]
+    home.until_state(job, "paused")
+    home.settle()
+    assert [run.billed_from_ms for run in home.runs(job)] == [None]
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) > 1)
+    assert home.events(job, "job.paused")[-1].message.count("tradewind budget set job") == 1
