@@ -203,6 +203,17 @@ def test_a_large_checkpoint_does_not_keep_a_job_from_the_cheap_region(cheap, on_
     assert done.egress_usd == 0.0
 
 
+@GATE
+@given(st.integers(1, 3), st.permutations((0.3, 0.36, 0.8)), st.floats(0, 4000), st.floats(1.1, 3.0))
+def test_where_only_spot_prices_differ_a_job_stays_where_spot_costs_least(zones, spot, gb, slack):
+    """Whatever the order of the zones, the size of the checkpoint and the time to spare are."""
+    ticks, cheap = 90, int(np.argmin(spot[:zones]))
+    window = trace([[1] * ticks] * zones, [[usd] * ticks for usd in spot[:zones]], 1.0).window(0, ticks)
+    done = play(online.make(), task(ticks / slack, ticks, 0.6, gb=gb), window)
+    assert {place[0] for place in done.track} == {cheap}
+    assert done.on_demand_usd == 0.0
+
+
 @pytest.mark.parametrize("dear", [1.0, 20.0, 100.0, 1e5])
 def test_an_on_demand_price_that_nobody_would_pay_changes_nothing(dear):
     ticks = 60
