@@ -44,6 +44,9 @@ WHOLE = 1.0 - 1e-6
 SAME_TIME = 10 * LEAST_SHARE
 """Ends that differ by less than this (relative) count as one, because shares are no more precise."""
 
+AT_THE_END = 2e-6
+"""A job that ends so close (relative) to the time when shares change ends then: deadlines are met to this precision."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobCourse:
@@ -93,14 +96,14 @@ def course(
     `after` names only jobs of the plan. When `until` runs out (default: after MOST_S seconds of solving), the remaining
     ends are infinite.
     """
-    if all(_alone(each) for each in plan.jobs):
+    if math.isinf(plan.holds_s) and all(_alone(each) for each in plan.jobs):
         return _side_by_side(plan, [after.get(each.job_id, ()) for each in plan.jobs])
     until = TimeLimit(MOST_S) if until is None else until
     found = _Unfolding(question, plan, before_each([each.job_id for each in plan.jobs], after))
     while (there := found.there()).size:
         at_first = there.size == len(plan.jobs)
-        plans = plan.jobs if at_first else _planned(found, there, policy, running, after, until)
-        if plans is None or until.left_s == 0 or not found.advance(there, plans):
+        now = plan if at_first else _planned(found, there, policy, running, after, until)
+        if now is None or until.left_s == 0 or not found.advance(there, now):
             break
     return found.course()
 
@@ -154,19 +157,19 @@ def _planned(
     running: Mapping[str, Running],
     after: Order,
     until: TimeLimit,
-) -> Sequence[JobPlan] | None:
-    """The plan of each job; None if there is none. If not all jobs can meet their deadlines, the least work is late."""
+) -> Joint | None:
+    """The plan of these jobs; None if there is none. If not all can meet their deadlines, the least work is late."""
     question, unfinished = found.question(there), found.unfinished()
     try:
         if policy == "makespan" and unfinished.size > there.size:
             question = knowing_what_follows(question, found.question(unfinished), after, running, until=until)
-        return joint(question, policy, running, until=until).jobs
+        return joint(question, policy, running, until=until)
     except LimitError:
         return None
     except InfeasibleError:
         pass
     try:
-        return joint(less_late(question), policy, running, until=until).jobs
+        return joint(less_late(question), policy, running, until=until)
     except (LimitError, InfeasibleError):
         return None
 
@@ -222,8 +225,9 @@ class _Unfolding:
             begins_s=begins_s,
         )
 
-    def advance(self, there: Integers, plans: Sequence[JobPlan]) -> bool:
-        """Advance to the next ends according to these plans; False if nothing ends."""
+    def advance(self, there: Integers, plan: Joint) -> bool:
+        """Advance to the next ends according to this plan, but no further than it holds; False if nothing ends."""
+        plans = plan.jobs
         for job, each in zip(there.tolist(), plans, strict=True):
             self._first.setdefault(job, each)
         rate, usd_per_h, start_usd = self._rates(there, plans)
@@ -231,10 +235,14 @@ class _Unfolding:
         with np.errstate(divide="ignore", invalid="ignore"):
             begins_s = np.array([each.begins_s for each in plans])
             takes_s = np.where(self._steps[there] > 0, begins_s + self._steps[there] / rate, 0.0)
-        if not np.isfinite(takes_s).any():
+        if not np.isfinite(takes_s).any() and math.isinf(plan.holds_s):
             return False
         self._plans += 1
-        step_s = self._step_s(takes_s, share)
+        ends_s = takes_s
+        if math.isfinite(plan.holds_s):
+            takes_s = np.where(abs(takes_s - plan.holds_s) <= AT_THE_END * plan.holds_s, plan.holds_s, takes_s)
+            ends_s = np.where(takes_s <= plan.holds_s, takes_s, np.inf)
+        step_s = self._step_s(ends_s, share) if np.isfinite(ends_s).any() else plan.holds_s
         begun_s = np.minimum(begins_s, step_s)
         with np.errstate(invalid="ignore"):
             started = self._unstarted[there] * np.where(begins_s > 0, begun_s / begins_s, share > 0)

@@ -19,22 +19,23 @@ from types import MappingProxyType
 import numpy as np
 
 from orchestrator.errors import InfeasibleError, LimitError
-from orchestrator.formats.readable import span
 from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
-from orchestrator.policy.groups.engine import Uncertified, solve
+from orchestrator.policy.groups.engine import Uncertified
 from orchestrator.policy.groups.entitlement import alone
+from orchestrator.policy.groups.in_turns import NOTHING, Turns
+from orchestrator.policy.groups.lateness import conflict, lateness, require_fast_enough
 from orchestrator.policy.groups.order import NO_ORDER, Order, before_each
-from orchestrator.policy.groups.policies.cost import HARDLY, late, of_time, on_time
+from orchestrator.policy.groups.policies.cost import of_time, on_time
 from orchestrator.policy.groups.policies.makespan_in_order import makespan_in_order
 from orchestrator.policy.groups.policies.named import PROGRAMS
-from orchestrator.policy.groups.policies.total_cost import least_total_cost, patient_horizon_s
 from orchestrator.policy.groups.problem import Floats
-from orchestrator.policy.groups.program import Allocation, Program
+from orchestrator.policy.groups.program import Allocation
+from orchestrator.policy.groups.solving import cheapest, in_time
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, RejectionReason
 from orchestrator.policy.telling.explain import why_over_limits
@@ -47,9 +48,6 @@ LEAST_SHARE, RESIDUE = 1e-4, 1e-10
 error of the solver."""
 MOST_S = 20.0
 """How long solving may take, in seconds."""
-LONGER, TRIES = 2.0, 12
-"""Jobs without a deadline are to end within a horizon. While the quotas do not suffice for it, it is made LONGER times
-as long, for at most TRIES tries in all."""
 NOWHERE: Mapping[str, Running] = MappingProxyType({})
 
 
@@ -81,7 +79,8 @@ class Joint:
     their relative `gap`.
 
     `stopped_after_s`: how many seconds of solving were allowed, if the solver was stopped before it had the best plan;
-    None if it ended by itself.
+    None if it ended by itself. `holds_s`: for how long the shares are as in the plan; they change then if jobs take
+    turns.
     """
 
     jobs: tuple[JobPlan, ...]
@@ -90,6 +89,7 @@ class Joint:
     bound: float
     gap: float
     stopped_after_s: float | None = None
+    holds_s: float = np.inf
 
     @property
     def cost_usd(self) -> float:
@@ -203,10 +203,13 @@ def joint(
     until = TimeLimit(MOST_S) if until is None else until
     tied = _tied(question, running, stays)
     jobs = tied.with_starts(question.begins_s)
-    _on_time(question, question.jobs.with_starts(question.begins_s))
+    names = [each.job.name for each in question.demands]
+    require_fast_enough(names, question.jobs.with_starts(question.begins_s))
+    turns: Turns | None = None
     try:
         if policy == "cheapest":
-            found, program = _cheapest(jobs, until)
+            found, turns = cheapest(jobs, until)
+            most = False
         else:
             jobs = _finite(question, jobs) if policy in FAIR else jobs
             need = on_time(jobs)
@@ -217,18 +220,19 @@ def joint(
             before = before_each([each.job.id for each in question.demands], after)
             in_order = policy == "makespan" and any(before)
             if not in_order or need.any():  # deadlines are to be met as if all jobs could start now
-                found = solve(program, until=until)
+                found, turns = in_time(jobs, program, until)
             if in_order:
                 jobs = replace(tied, deadline_s=np.full(len(tied), np.inf))
-                found = makespan_in_order(jobs, before, question.begins_s, until)
+                found, turns = makespan_in_order(jobs, before, question.begins_s, until), None
+            most = program.terms[0].most
     except InfeasibleError as error:
-        raise _conflict(question, jobs, error) from error
+        raise conflict(names, jobs, error, TimeLimit(MOST_S)) from error
     except Uncertified as error:
         raise LimitError(
             f"the solver's plan could not be verified: {error}",
             hint="plan jobs of such different sizes in groups of their own",
         ) from error
-    plan = _read(question, tied, jobs, found, most=program.terms[0].most)
+    plan = _read(question, tied, jobs, found, turns, most=most, in_all=policy == "cheapest")
     return plan if found.in_time else replace(plan, stopped_after_s=until.seconds)
 
 
@@ -328,68 +332,6 @@ def _tied(question: Asked, running: Mapping[str, Running], stays: Mapping[str, f
     return replace(jobs, rate=rate, supply=replace(jobs.supply, usd_per_h=usd_per_h))
 
 
-def _cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Program]:
-    """The plan of least total cost and its program. Jobs without a deadline end within the shortest horizon tried that
-    the quotas allow."""
-    horizon_s = patient_horizon_s(jobs)
-    for last in range(TRIES, 0, -1):
-        try:
-            program = least_total_cost(jobs, horizon_s)
-            return solve(program, until=until), program
-        except InfeasibleError:
-            if last == 1:
-                raise
-        horizon_s *= LONGER
-    raise AssertionError("unreachable")
-
-
-def _conflict(question: Asked, jobs: Collection, error: InfeasibleError) -> InfeasibleError:
-    """An error that says which jobs cannot all be on time, and how long they would take instead."""
-    need = on_time(jobs)
-    try:
-        found = late(jobs, need, TimeLimit(MOST_S)) if need.any() else None
-    except LimitError:
-        return error
-    if found is None or not found.jobs.size:
-        return error
-    names = []
-    for job, missing in zip(found.jobs.tolist(), found.missing.tolist(), strict=True):
-        reached, left_h = need[job] - missing, jobs.deadline_s[job] / 3600
-        instead = f"{jobs.steps[job] / reached / 3600:.3g} h" if reached > 1e-9 * need[job] else "no end"
-        names.append(f"{question.demands[job].job.name} (deadline in {left_h:.3g} h, {instead} with what is left)")
-    prices = found.prices[len(found.prices) - len(jobs.quotas) :]
-    binding = [each.name for each, price in zip(jobs.quotas, prices, strict=True) if price > HARDLY]
-    quotas = ", ".join(binding or [each.name for each in jobs.quotas])  # the price may be on a way's own limit instead
-    more = f"; and {len(names) - 8} more" if len(names) > 8 else ""
-    return InfeasibleError(
-        f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(names[:8])}{more}",
-        hint="ask what a larger quota would do: --what-if quota.CLOUD.SCOPE.NAME=LIMIT; or give later deadlines",
-    )
-
-
-def _on_time(question: Asked, jobs: Collection) -> None:
-    """Raises InfeasibleError with the names of the jobs that no offer runs fast enough, even if they had it to
-    themselves. `jobs`: with their starts."""
-    slower = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
-    if slower.size:
-        slow = [
-            f"{question.demands[int(job)].job.name} "
-            f"({_too_short(jobs.steps[job] / jobs.rate[job].max(), jobs.deadline_s[job])})"
-            for job in slower[:8]
-        ]
-        raise InfeasibleError(
-            f"no offer meets the deadline of {', '.join(slow)}",
-            hint="give them later deadlines, or allow faster offers",
-        )
-
-
-def _too_short(takes_s: float, left_s: float) -> str:
-    takes = f"takes {span(takes_s)} on its fastest offer, start included"
-    if left_s <= 0:
-        return f"its deadline passed {span(-left_s)} ago, and it {takes}"
-    return f"{takes}, {span(left_s)} are left"
-
-
 def without_deadlines(question: Asked) -> Asked:
     """The question about the same jobs, none of which has a deadline."""
     return replace(question, jobs=replace(question.jobs, deadline_s=np.full(len(question.jobs), np.inf)))
@@ -398,14 +340,10 @@ def without_deadlines(question: Asked) -> Asked:
 def less_late(question: Asked) -> Asked:
     """The question with later deadlines, so that all can be met and the least work is late."""
     due = question.jobs.with_starts(question.begins_s)
-    due = replace(due, deadline_s=np.maximum(due.deadline_s, 1.0))
-    need = on_time(due)
-    found = late(due, need)
-    reached = need.copy()
-    reached[found.jobs] -= found.missing * (1 + LEAST_SHARE)
-    with np.errstate(divide="ignore"):
-        deadline_s = np.where(need > 0, due.steps / np.maximum(reached, 0.0), np.inf)
-    return replace(question, jobs=replace(question.jobs, deadline_s=deadline_s - question.begins_s))
+    found = lateness(due, TimeLimit(MOST_S))
+    ends_s = found.ends_s * (1 + 2 * NOTHING)
+    ends_s[found.jobs] *= 1 + LEAST_SHARE
+    return replace(question, jobs=replace(question.jobs, deadline_s=ends_s - question.begins_s))
 
 
 def _finite(question: Asked, jobs: Collection) -> Collection:
@@ -429,14 +367,27 @@ def _finite(question: Asked, jobs: Collection) -> Collection:
     return replace(jobs, alone_s=done / alone(jobs))
 
 
-def _read(question: Asked, tied: Collection, jobs: Collection, found: Allocation, *, most: bool) -> Joint:
+def _read(
+    question: Asked,
+    tied: Collection,
+    jobs: Collection,
+    found: Allocation,
+    turns: Turns | None,
+    *,
+    most: bool,
+    in_all: bool,
+) -> Joint:
     """The plan of each job. `jobs` are those that were solved, with the starts of some in their rates; `tied` without.
 
-    Shares are scaled up to what the quotas leave, so that jobs end earlier at the same cost. A job that has no share
-    now is expected to run later, where it costs least.
+    Shares are scaled up to what the quotas leave, so that jobs end earlier at the same cost; but not if the `turns` say
+    what part of its steps a job does in each way `in_all`. Otherwise, a job that has no share now is expected to run
+    later, where it costs least.
     """
-    least = np.maximum(LEAST_SHARE * found.shares.max(axis=1, keepdims=True), RESIDUE)
-    all_shares = _filled(question, np.where(found.shares > least, found.shares, 0.0))
+    work = turns.work if turns is not None and in_all else None
+    smallest = LEAST_SHARE if turns is None else NOTHING
+    least = np.maximum(smallest * found.shares.max(axis=1, keepdims=True), RESIDUE)
+    all_shares = np.where(found.shares > least, found.shares, 0.0)
+    all_shares = _filled(question, all_shares) if work is None else all_shares
     usd_per_h, start_s = tied.usd_per_h, np.zeros(tied.rate.shape) if tied.start_s is None else tied.start_s
     plans = []
     for index, demand in enumerate(question.demands):
@@ -455,6 +406,8 @@ def _read(question: Asked, tied: Collection, jobs: Collection, found: Allocation
         elif steps > 0:
             duration_s = float("inf")
             cost = float((usd_per_h[index][ways] * whole_s).min()) / 3600
+        if work is not None:
+            cost = float(work[index][ways] @ (usd_per_h[index][ways] * whole_s)) / 3600
         if steps <= 0:
             begins_s = duration_s = cost = 0.0
         parts = sorted(
@@ -463,7 +416,8 @@ def _read(question: Asked, tied: Collection, jobs: Collection, found: Allocation
         )
         plans.append(JobPlan(demand.job.id, tuple(parts), speed, begins_s, duration_s, cost))
     certificate = found.certificates[0]
-    return Joint(tuple(plans), certificate.value, most, certificate.bound, certificate.gap)
+    holds_s = np.inf if turns is None else turns.holds_s
+    return Joint(tuple(plans), certificate.value, most, certificate.bound, certificate.gap, holds_s=holds_s)
 
 
 def _filled(question: Asked, shares: Floats) -> Floats:

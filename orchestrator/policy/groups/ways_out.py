@@ -2,8 +2,8 @@
 estimates.
 
 - Later deadlines: the smallest delay that is the same for all jobs, and the smallest for only those jobs that are late.
-  For the engine this is a ratio: the smallest number z with which every job ends within z of its deadline
-  (needs.Finishing).
+  With one deadline this is a ratio for the engine: the smallest number z with which every job ends within z of its
+  deadline (needs.Finishing). Jobs with different deadlines can take turns (in_turns.py); then it is found by bisection.
 - More of one quota: the least use of it with which all deadlines are met within the other quotas, rounded up to whole
   machines. Only quotas with a price in the program of least lateness are considered: by weak duality, more of another
   quota alone does not help.
@@ -26,13 +26,15 @@ from orchestrator.market import Market, QuotaName, Room
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
-from orchestrator.policy.groups.collection import Quota, problem_of
+from orchestrator.policy.groups.collection import Collection, Quota, problem_of
 from orchestrator.policy.groups.engine import solve
 from orchestrator.policy.groups.exact import Ratios
+from orchestrator.policy.groups.in_turns import horizon_s, least_use, possible, takes_turns, windows
+from orchestrator.policy.groups.lateness import lateness
 from orchestrator.policy.groups.linear import OutOfTime
 from orchestrator.policy.groups.needs import Finishing
 from orchestrator.policy.groups.planning import LEAST_SHARE, NOWHERE, Asked, asked, joint
-from orchestrator.policy.groups.policies.cost import HARDLY, fast_enough, late, on_time
+from orchestrator.policy.groups.policies.cost import HARDLY, fast_enough, on_time
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program, Total
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -48,7 +50,7 @@ OF_DELAY = 0.5
 A_LOT = 1_000_000
 """Units of a quota that are more than enough."""
 PRECISE = 1e-4
-"""The precision of the smallest delay, relative to the time until the latest deadline. It is rounded up anyway."""
+"""The precision of the smallest delay, relative to the time until all jobs can be done. It is rounded up anyway."""
 ROUNDING = 1e-6
 """A number that exceeds a whole number by less than this counts as whole."""
 STEPS_S = ((100.0, 1.0), (5400.0, 60.0), (172_800.0, 360.0), (math.inf, 8640.0))
@@ -196,7 +198,7 @@ class _Search:
         if there is None:
             return ()
         named = np.zeros(len(there.jobs), dtype=bool)
-        named[late(there.jobs, on_time(there.jobs), until).jobs] = True
+        named[lateness(there.jobs, until).jobs] = True
         if not named.any():
             return ()
         every = np.isfinite(there.jobs.deadline_s)
@@ -212,17 +214,12 @@ class _Search:
     def _delayed(self, there: Asked, named: Flags, until: TimeLimit) -> Later:
         """The smallest delay of the deadlines of the jobs in `named` (jobs,)."""
         jobs = there.jobs
-        need = on_time(jobs)
-        base = max(float(jobs.deadline_s[named].max()), 0.0)  # so that z, the delay and this, is above 0
-        age_s = np.where(named, base - jobs.deadline_s, 0.0)
-        problem, _ = problem_of(jobs)
-        needs = Finishing(np.where(named, jobs.steps, 0.0), age_s, np.ones(len(jobs)))
-        found = Ratios(problem, until=until, same=PRECISE).best(needs, np.where(named, 0.0, need * (1 - HARDLY)))
-        if not found.in_time:
-            raise OutOfTime(until)
-        delay_s = _rounded_up(found.certificate.value - base)
-        deadline_s = np.where(named, jobs.deadline_s + delay_s, jobs.deadline_s)
-        cost_usd = self._cost_usd(replace(there, jobs=replace(jobs, deadline_s=deadline_s)), until)
+        due = np.isfinite(windows(jobs))
+        if len(np.unique(jobs.deadline_s[due].round(3))) > 1 or not named[due].all():
+            delay_s = _delay_in_turns_s(jobs, named, until)
+        else:
+            delay_s = _rounded_up(_delay_s(jobs, named, until))
+        cost_usd = self._cost_usd(replace(there, jobs=_later(jobs, named, delay_s)), until)
         names = tuple(there.demands[int(job)].job.name for job in np.flatnonzero(named))
         return Later(names, bool(named[np.isfinite(jobs.deadline_s)].all()), delay_s, cost_usd)
 
@@ -234,9 +231,9 @@ class _Search:
             replace(each, most=float(most)) for each, most in zip(question.jobs.quotas, self.units, strict=True)
         )
         jobs = replace(question.jobs, quotas=quotas)
-        found = late(jobs, on_time(jobs), until)
+        found = lateness(jobs, until)
         if found.jobs.size:
-            prices = found.prices[len(found.prices) - len(quotas) :]
+            prices = found.prices
             return [int(each) for each in np.argsort(-prices, kind="stable") if prices[each] > HARDLY]
         return [
             index
@@ -248,8 +245,9 @@ class _Search:
         """The lowest limit of one quota that is enough; None if no limit is. Raises LimitError."""
         quota, room = self.question.jobs.quotas[index], self.rooms[index]
         size = 1.0 if quota.each is None else float(quota.each.min())
+        fewest = math.floor(room.units / size) + 1
         for units in self._enough(index, until):
-            machines = max(math.ceil(units / size - ROUNDING), math.floor(room.units / size) + 1)
+            machines = max(math.ceil(units / size - ROUNDING), fewest)
             most = self.units
             most[index] = machines * size
             there = self.within(most)
@@ -276,20 +274,53 @@ class _Search:
         jobs, quota = there.jobs, there.jobs.quotas[index]
         rest = replace(jobs, quotas=jobs.quotas[:index] + jobs.quotas[index + 1 :])
         taken = _taken(there, quota)
-        need = on_time(jobs)
-        problem, first = problem_of(rest)
         try:
-            fast_enough(rest, need)
-            found = _solved(Program(problem, (Total(taken[first], most=False),), need), until)
+            if takes_turns(jobs):
+                units, used = least_use(jobs, index, until)
+            else:
+                need = on_time(jobs)
+                problem, first = problem_of(rest)
+                fast_enough(rest, need)
+                found = _solved(Program(problem, (Total(taken[first], most=False),), need), until)
+                units, used = found.certificates[0].value, found.shares > LEAST_SHARE
         except InfeasibleError:
             return
-        least = float(np.where(jobs.rate > 0, taken, np.inf).min(axis=1).max())
-        least = max(least, found.certificates[0].value)
+        least = max(float(np.where(jobs.rate > 0, taken, np.inf).min(axis=1).max()), units)
         yield least
-        yield max(least, float(taken[found.shares > LEAST_SHARE].max(initial=0.0)))
+        yield max(least, float(taken[used].max(initial=0.0)))
 
     def _cost_usd(self, question: Asked, until: TimeLimit) -> float:
         return joint(question, self.policy, self.running, until=until).cost_usd
+
+
+def _later(jobs: Collection, named: Flags, delay_s: float) -> Collection:
+    return replace(jobs, deadline_s=np.where(named, jobs.deadline_s + delay_s, jobs.deadline_s))
+
+
+def _delay_s(jobs: Collection, named: Flags, until: TimeLimit) -> float:
+    """The smallest delay if all jobs in `named` (jobs,) have the same deadline, and no others have one."""
+    base = max(float(jobs.deadline_s[named].max()), 0.0)  # so that z, the delay and this, is above 0
+    age_s = np.where(named, base - jobs.deadline_s, 0.0)
+    problem, _ = problem_of(jobs)
+    needs = Finishing(np.where(named, jobs.steps, 0.0), age_s, np.ones(len(jobs)))
+    found = Ratios(problem, until=until, same=PRECISE).best(needs, np.zeros(len(jobs)))
+    if not found.in_time:
+        raise OutOfTime(until)
+    return found.certificate.value - base
+
+
+def _delay_in_turns_s(jobs: Collection, named: Flags, until: TimeLimit) -> float:
+    """The smallest delay of the deadlines of the jobs in `named` (jobs,) if jobs take turns, rounded up."""
+    short_s, enough_s = 0.0, horizon_s(jobs) - float(jobs.deadline_s[named].min())
+    precise_s = PRECISE * enough_s
+    while enough_s - short_s > precise_s:
+        tried_s = (short_s + enough_s) / 2
+        if possible(_later(jobs, named, tried_s), until):
+            enough_s = tried_s
+        else:
+            short_s = tried_s
+    least_s = _rounded_up(short_s)
+    return least_s if possible(_later(jobs, named, least_s), until) else _rounded_up(enough_s)
 
 
 def _fits(question: Asked, units: Floats) -> Flags:

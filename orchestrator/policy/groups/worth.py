@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isinf
 
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.market import Market, QuotaName, rooms_raised
@@ -29,8 +29,8 @@ class Worth:
     """What `more` units of a quota would change. This is one machine, or as many as the smallest job takes.
 
     All jobs together would cost `saving_usd` less, the last one would end `sooner_s` earlier, and the objective would
-    be better by `value`, in its own unit (0 if some jobs come after others, or under makespan if some
-    have deadlines, because it is not known then).
+    be better by `value`, in its own unit (0 if some jobs come after others or have to take turns, or under makespan if
+    some have deadlines, because it is not known then).
     """
 
     quota: QuotaName
@@ -65,7 +65,8 @@ def worths(
             then = course(question, policy, with_it, running, after, until=until)
             # The objective assumes that all jobs can start now and that shares stay: else only the course says what
             # changes.
-            known = not any(after.values()) and not by_course(question, policy, after)
+            stay = policy == "cheapest" or (isinf(plan.holds_s) and isinf(with_it.holds_s))
+            known = stay and not any(after.values()) and not by_course(question, policy, after)
             value = (with_it.value - plan.value) * (1.0 if plan.most else -1.0) if known else 0.0
             better = value if value > HARDLY * abs(plan.value) else 0.0
             found.append(_worth(name, more, better, unfolded, then))

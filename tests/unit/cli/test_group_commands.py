@@ -18,7 +18,7 @@ from orchestrator.cli.render.screens.groups import group_plan
 from orchestrator.cli.render.text import Screen, fitted
 from orchestrator.config import load_config
 from orchestrator.installation import open_installation
-from orchestrator.policy.groups import Allocation, Program, planning, solve
+from orchestrator.policy.groups import Allocation, Program, solve, solving
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.services.groups.views import GroupPlanView, PlacedElsewhere, UnitWorth
 from providers.base import Covered, Quota
@@ -136,7 +136,7 @@ def test_a_plan_of_a_solver_that_was_stopped_says_so(tradewind: Run, monkeypatch
         (certificate,) = found.certificates
         return replace(found, certificates=(replace(certificate, bound=certificate.value / 1.0304),), in_time=False)
 
-    monkeypatch.setattr(planning, "solve", stopped)
+    monkeypatch.setattr(solving, "solve", stopped)
     monkeypatch.setenv("COLUMNS", "80")
     shown = tradewind("plan", "group.yaml").stdout
     assert "the solver was stopped after 20 s; this plan is within 3.1 % of the best" in shown

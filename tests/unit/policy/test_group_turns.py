@@ -83,13 +83,25 @@ def test_under_cheapest_a_quota_with_room_for_all_reserves_nothing(case: Decisio
 
 
 def test_the_job_that_gains_most_has_the_last_machine_and_the_others_are_free_elsewhere(case: DecisionCase) -> None:
+    """There is no time to use the cheap machine one after the other, and the long job is slow elsewhere."""
     cheap = case.offer("cheap", 1.0)
-    case.offer("dear", 4.0)
+    case.offer("dear", 4.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 1.0}
+    short_due_ms, long_due_ms = (case.now + hours * HOUR_MS for hours in (14, 201))
+    jobs = [
+        job(case, "short", hours=10.0, rates=rates, deadline_at_ms=short_due_ms),
+        job(case, "long", hours=200.0, rates={**rates, "SIM-L": 0.5}, deadline_at_ms=long_due_ms),
+    ]
+    assert kept_off(given(case, jobs, quota(1, "cheap")), jobs) == {"short": {cheap}, "long": set()}
+
+
+def test_jobs_that_can_be_on_time_one_after_the_other_take_turns_on_the_cheapest_machine(case: DecisionCase) -> None:
+    offers = {case.offer("cheap", 1.0), case.offer("dear", 4.0)}
     jobs = [
         job(case, "short", hours=10.0, deadline_at_ms=case.now + 14 * HOUR_MS),
         job(case, "long", hours=200.0, deadline_at_ms=case.now + 280 * HOUR_MS),
     ]
-    assert kept_off(given(case, jobs, quota(1, "cheap")), jobs) == {"short": {cheap}, "long": set()}
+    assert kept_off(given(case, jobs, quota(1, "cheap")), jobs) == {"short": set(), "long": offers}
 
 
 def test_where_all_wait_for_the_cheapest_machine_the_shortest_job_is_first(case: DecisionCase) -> None:

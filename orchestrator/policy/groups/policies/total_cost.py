@@ -9,8 +9,8 @@ a job has to start in a way (`start`, in seconds), the start is paid in proporti
 start in each of its ways would cost more, so the bound is valid for that, too.
 
 The horizon is the time within which every job without a deadline can run where it costs least: nothing is bought only
-to finish sooner. Within a window, a job's part of the time is assumed to be constant. If windows differ, ordering jobs
-in time could save more.
+to finish sooner. Within a window, a job's part of the time is assumed to be constant. If windows differ and a limit
+binds, jobs that take turns can cost less: see in_turns.py.
 """
 
 from __future__ import annotations
