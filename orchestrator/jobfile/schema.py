@@ -188,7 +188,7 @@ class ResourcesSection(Section):
     )
     memory: Size | None = _about("At least so much main memory.", "size", "64 GB", default=None)
     nodes: Whole = _about(
-        "So many nodes at once, all or nothing; RANK, WORLD_SIZE, MASTER_ADDR and so on are set as by torchrun.",
+        "This many nodes at once, all or nothing; RANK, WORLD_SIZE, MASTER_ADDR and so on are set as by torchrun.",
         "whole number",
         "1",
         default=1,
@@ -196,7 +196,7 @@ class ResourcesSection(Section):
         le=10_000,
     )
     processes: Whole | None = _about(
-        "So many processes of the program on each node; left out, one per GPU. With `1`, a program for torchrun runs "
+        "This many processes of the program on each node; left out, one per GPU. With `1`, a program for torchrun runs "
         "on one GPU, too.",
         "whole number",
         "2",

@@ -16,7 +16,7 @@ from providers.money import about_usd, at_least_usd, whole_usd
 
 CENT_NANO_USD = 10_000_000
 NAMED = 8
-"""So many jobs are named; the others are counted."""
+"""At most this many jobs are named; the others are counted."""
 
 
 def asked_of(needed: Needed, cost_nano_usd: int) -> Needed:

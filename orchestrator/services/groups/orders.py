@@ -19,7 +19,7 @@ from orchestrator.store import Command, Tx
 from providers.money import at_most_usd, whole_usd
 
 NAMED = 4
-"""So many parts of a budget are named; the others are counted."""
+"""At most this many parts of a budget are named; the others are counted."""
 
 
 def pause_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:

@@ -15,7 +15,7 @@ from orchestrator.policy.groups.planning import Asked, asked
 SEE_WHY = "see why: tradewind plan GROUP.yaml --why; then "
 """How hints about jobs that fit nowhere begin, for a command line that knows the file to name it."""
 NAMED = 8
-"""So many jobs, or kinds of GPU, are named; the others are counted."""
+"""At most this many jobs, or kinds of GPU, are named; the others are counted."""
 
 
 def question(installation: Installation, seen: Inputs, market: Market) -> Asked:

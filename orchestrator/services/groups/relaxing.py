@@ -9,7 +9,7 @@ from orchestrator.services.groups.what_if import key_of, option
 from providers.money import about_usd, usd
 
 NAMED = 3
-"""So many jobs, or quotas, are named; the others are counted. (JSON names all.)"""
+"""At most this many jobs, or quotas, are named; the others are counted. (JSON names all.)"""
 
 
 def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:

@@ -21,7 +21,7 @@ NAMES_COMPARED = 1000
 """Among the names of so many newest groups, similar ones are looked for when a reference names no group."""
 
 PROJECTS_NAMED = 5
-"""So many projects are named that have a group of a name."""
+"""At most this many projects that have a group of a name are named."""
 
 _GROUP = [job_group.c[field.name] for field in fields(Group)]
 _ALL = select(*_GROUP).order_by(job_group.c.submitted_at_ms, job_group.c.id)

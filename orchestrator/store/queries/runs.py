@@ -29,7 +29,7 @@ _Placed = TypeVar("_Placed", Run, Migration)
 
 
 class Requested(NamedTuple):
-    """So many machines of an offer, asked for at that time (market ms) for a run, or of one of `also` instead."""
+    """A request for `machines` of an offer for a run, at that time (market ms); or of one of `also` instead."""
 
     run_id: str
     offer_id: str
