@@ -37,7 +37,7 @@ def about_usd(nano_usd: int) -> str:
 
 
 def at_least_usd(nano_usd: int) -> str:
-    """A positive amount as `about_usd`, but rounded up: whoever types it in has at least this much."""
+    """A positive amount as `about_usd`, but rounded up, so that a user who types it in has enough."""
     return about_usd(rounded_up(nano_usd))
 
 
@@ -47,7 +47,7 @@ def rounded_up(nano_usd: int) -> int:
 
 
 def at_most_usd(nano_usd: int) -> str:
-    """A positive amount as `about_usd`, but rounded down: whoever types it in has at most this much."""
+    """A positive amount as `about_usd`, but rounded down, so that a user who types it in names no more."""
     return about_usd(nano_usd // _step(nano_usd) * _step(nano_usd))
 
 

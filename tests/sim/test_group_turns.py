@@ -36,7 +36,7 @@ def grouped(home: SimulatedInstallation, policy: GroupPolicy, count: int, steps:
 def in_order(
     home: SimulatedInstallation, policy: GroupPolicy, steps: list[int], after: dict[int, tuple[str, ...]]
 ) -> list[Job]:
-    """Jobs of known speed with so many steps, of which some, by number, come after others."""
+    """Jobs of known speed with these numbers of steps. `after`: by number of the job, the ids of the jobs before it."""
     known = Expected(GpuRequest("V100"), 1.0)
     specs = [JobSpec(f"job-{number}", train_spec(each), expected=known) for number, each in enumerate(steps)]
     return submitted(home, policy, specs, after)

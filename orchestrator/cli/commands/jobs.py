@@ -210,7 +210,7 @@ def wait(
     from orchestrator.errors import PartialFailure
 
     with session(ctx, output) as (client, out):
-        client.jobs.get(job)  # a job that is not there needs no warning
+        client.jobs.get(job)  # an unknown job is an error; a warning before it would only distract
         warned = _warn_if_unattended(client, out, True)  # also of one that has ended: is it booked?
         with out.after_ctrl_c(GOES_ON.format(job=job)):
             try:

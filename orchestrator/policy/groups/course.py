@@ -45,7 +45,7 @@ SAME_TIME = 10 * LEAST_SHARE
 """Ends that differ by less than this (relative) count as one, because shares are no more precise."""
 
 AT_THE_END = 2e-6
-"""A job that ends so close (relative) to the time when shares change ends then: deadlines are met to this precision."""
+"""A job that ends this close (relative) to a change of shares ends then: deadlines are met to this precision."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -301,7 +301,8 @@ class _Layout:
         return _Least(found.x, float(weights.sum()) - paid - float(worth.sum()), prices)
 
     def _verify(self, x: Floats, used: Floats, most: Floats) -> None:
-        """Raises Uncertified unless the parts `x` (columns,) keep every limit, of which they use `used`."""
+        """Raises Uncertified unless the parts `x` (columns,) do all steps in time within the limits. `used` and `most`
+        (limits x periods,): what they use of each limit, and how much there is."""
         if (used > most + TOLERANCE * np.maximum(most, 1.0)).any():
             raise Uncertified("a limit is exceeded")
         busy = summed(self.of_class * len(self.ends_s) + self.period, x, len(self.count) * len(self.ends_s))

@@ -1,7 +1,7 @@
 """Order: which jobs of a group must end before others start.
 
-A *chain* is a list of jobs, each of which must end before the next one starts. So all jobs of a chain together have no
-more time than one job alone, which is a limit of a program like any other.
+A *chain* is a list of jobs that run one after the other: each must end before the next one starts. All jobs of a chain
+together have no more time than a single job. For a program, that is a limit like any other.
 """
 
 from __future__ import annotations

@@ -333,7 +333,7 @@ def _tied(question: Asked, running: Mapping[str, Running], stays: Mapping[str, f
 
 
 def without_deadlines(question: Asked) -> Asked:
-    """The question about the same jobs, none of which has a deadline."""
+    """The same question without the deadlines."""
     return replace(question, jobs=replace(question.jobs, deadline_s=np.full(len(question.jobs), np.inf)))
 
 

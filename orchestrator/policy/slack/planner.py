@@ -297,8 +297,8 @@ class Planner:
         )
 
     def _bought_from(self, at: int | None, work_h: float) -> tuple[int, ...]:
-        """The pools where on-demand is bought if the checkpoint is in `at` (None: there is no checkpoint): that of the
-        fastest machine, and that where finishing costs least, if it is another.
+        """The pools in which to buy on-demand machines if the checkpoint is in `at` (None: no checkpoint yet): the one
+        with the fastest machine, and the one where finishing costs least, if they differ.
 
         Egress counts, so a machine at the same price in another place is not the cheapest.
         """

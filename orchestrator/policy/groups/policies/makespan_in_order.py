@@ -37,7 +37,7 @@ TOO_LONG = 1e-6
 def makespan_in_order(jobs: Collection, before: Before, begins_s: Floats, until: TimeLimit) -> Allocation:
     """The answer: the parts of T that each job spends in each way. `begins_s` (jobs,): the least time of each start.
 
-    The first certificate is about T, with the starts of each chain. Raises LimitError if there is no answer in time.
+    The first certificate is about T, with the starts of each chain. Raises LimitError if no answer is found in time.
     """
     fastest_s = jobs.steps / jobs.rate.max(axis=1)
     begins_s = np.where(jobs.steps > 0, begins_s, 0.0)
