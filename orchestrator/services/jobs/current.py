@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TypedDict
 
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
@@ -36,6 +37,7 @@ from providers.offer import provider_of
 from providers.traits import traits_of
 
 _PAUSES = ("job.paused", "job.resumed")
+_BUDGET = "job.budget"
 
 
 class _Foretold(TypedDict, total=False):
@@ -160,6 +162,7 @@ class JobRecord:
     price: int | None
     newest: Event | None
     pause: Event | None
+    budget: Event | None
     reported: Mapping[str, Event]
     requested: Sequence[Command]
 
@@ -211,7 +214,7 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
     asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
     prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
     of_interest = {*alive, *(job.id for job in jobs if job.state == "paused")}
-    events = tx.events_of(of_interest, (STALLED, NOT_FINITE, *_PAUSES))
+    events = tx.events_of(of_interest, (STALLED, NOT_FINITE, _BUDGET, *_PAUSES))
     return {
         job_id: JobRecord(
             runs=runs[job_id],
@@ -221,11 +224,18 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
             price=alive[job_id].nodes * changes[-1][1] if (changes := prices.get(job_id)) else None,
             newest=newest.get(job_id),
             pause=next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None),
+            budget=_budget_since_pause(events.get(job_id, ())),
             reported={event.kind: event for event in reversed(events.get(job_id, []))},  # the newest of a kind is last
             requested=tuple(requested.get(job_id, {}).values()),
         )
         for job_id in ids
     }
+
+
+def _budget_since_pause(events: Sequence[Event]) -> Event | None:
+    """The newest change of the budget after the newest pause or resume. `events`: newest first."""
+    since = takewhile(lambda event: event.kind not in _PAUSES, events)
+    return next((event for event in since if event.kind == _BUDGET), None)
 
 
 def _view(
@@ -309,12 +319,13 @@ def _request(command: Command) -> str:
 
 
 def _note(job: Job, known: JobRecord) -> str:
-    """The reason for a quarantine or pause, else the latest event."""
+    """The reason for a quarantine, or for a pause and the budget set since; else the latest event."""
     if known.facts.quarantine is not None:
         return f"quarantined: {known.facts.quarantine}"
     if job.state == "paused":
         if known.pause is not None and known.pause.kind == "job.paused":
-            return known.pause.message
+            since = "" if known.budget is None else f"; since then: {known.budget.message}"
+            return f"{known.pause.message}{since}"
         return f"paused {where_stopped(known.runs)}: all machines here were ended at once"
     return known.newest.message if known.newest is not None else ""
 

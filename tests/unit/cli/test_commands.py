@@ -535,6 +535,23 @@ def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: P
     assert "hint: tradewind resume conv" in result.stderr
 
 
+def test_the_hint_of_a_pause_does_not_contradict_its_reason(tradewind: Run, state: Path, past: Past) -> None:
+    """`resume` alone would pause it again."""
+    why = "paused: its budget is spent; to continue: tradewind budget set conv 9, then tradewind resume conv"
+    with sqlite3.connect(state / "tradewind.db") as connection:
+        connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))
+        connection.execute(
+            "INSERT INTO event (id, at_ms, kind, message, actor, job_id, data, project, owner, labels) "
+            "SELECT 'ev_pause', at_ms, 'job.paused', ?, actor, job_id, data, project, owner, labels FROM event "
+            "WHERE job_id = ? LIMIT 1",
+            (why, past.conv),
+        )
+    connection.close()
+    result = tradewind("wait", "conv")
+    assert result.stderr.endswith(f"error: conv is {why}\n")
+    assert json.loads(tradewind("wait", "conv", "--output", "json").stdout)["error"]["hint"] == ""
+
+
 def test_a_failure_before_a_pause_is_a_sentence_of_its_own(tradewind: Run, state: Path, past: Past) -> None:
     with sqlite3.connect(state / "tradewind.db") as connection:
         connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))

@@ -356,6 +356,18 @@ def test_a_paused_job_tells_why_whatever_happened_since(installation: Installati
     assert view.decisions == ()
 
 
+def test_a_paused_job_says_which_budget_was_set_since(installation: Installation, past: Past) -> None:
+    why = "paused at step 50: its budget is spent; to continue: tradewind budget set conv 9, then tradewind resume conv"
+    for at_s, (kind, message) in enumerate(
+        [("job.budget", "an older budget"), ("job.paused", why), ("job.budget", "8 is set"), ("job.budget", "9 is set")]
+    ):
+        with installation.store.write() as tx:
+            tx.set_job_state(past.conv, "paused")
+            now = installation.clock.now_ms() + at_s
+            tx.add_event(Event(id=f"ev_{at_s}", at_ms=now, kind=kind, message=message, actor="me", job_id=past.conv))
+    assert current.job(installation, "conv").note == f"{why}; since then: 9 is set"
+
+
 def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installation: Installation, past: Past) -> None:
     _pause(installation, past.conv, "paused at step 50: its budget is spent")
     with installation.store.write() as tx:
