@@ -148,8 +148,9 @@ class TrainingLoop:
                 "run.step() was called before all batches of the step were used",
                 hint="end the loop body with `if run.accumulating: continue` before the optimizer's step",
             )
+        value = _as_number(loss)
         self.steps_done += 1
-        self._record(float(loss.detach() if hasattr(loss, "detach") else loss))
+        self._record(value)
 
     def stop(self) -> None:
         """End the training before its last step (early stopping): `batches()` returns no more."""
@@ -186,3 +187,16 @@ def _whole(name: str, value: Any) -> int | None:
             hint=f"{name} must be a whole number from 1 to 2**53",
         )
     return found
+
+
+def _as_number(loss: Any) -> float:
+    """Raises TrainerError unless it is a number or a one-element tensor."""
+    try:
+        return float(loss.detach() if hasattr(loss, "detach") else loss)
+    except (TypeError, ValueError, RuntimeError) as error:
+        shape = getattr(loss, "shape", None)
+        kind = type(loss).__name__ if shape is None else f"{type(loss).__name__} of shape {tuple(shape)}"
+        raise TrainerError(
+            f"run.step(loss) takes a number or a one-element tensor, not a {kind}",
+            hint="reduce it first: run.step(loss.mean())",
+        ) from error

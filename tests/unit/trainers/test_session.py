@@ -547,3 +547,15 @@ def test_a_model_that_has_changed_is_refused_with_what_differs_on_both_sides(tmp
     with pytest.raises(StateError, match=told) as refused:
         trained(2, built())
     assert "submit a new job" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind"),
+    [(torch.zeros(32, 4), "Tensor of shape (32, 4)"), ([0.5], "list"), ("low", "str")],
+)
+def test_a_loss_that_is_not_one_number_is_refused_with_its_shape(loss, kind):
+    loop = trainers.attach(model=None, optimizer=None, steps=4)
+    with pytest.raises(TrainerError, match=re.escape(f"a number or a one-element tensor, not a {kind}")) as refused:
+        loop.step(loss)
+    assert refused.value.hint == "reduce it first: run.step(loss.mean())"
+    assert loop.steps_done == 0
