@@ -7,6 +7,7 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 from orchestrator.errors import did_you_mean
 
 ENTRY_PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_LOADED_BEFORE = {**dict.fromkeys(sys.stdlib_module_names, "Python"), "trainers": "Tradewind"}
+"""Modules that may be loaded before the job's code, which is then never found under such a name; and whose they are."""
 _PROGRAM = re.compile(r"(?:\./)?((?:[\w-]+/)*[\w-]+)\.py", re.ASCII)
 
 
@@ -48,7 +51,10 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     `entry` has that form. None: it is there, or its module is compiled and cannot be looked into.
     """
     module, _, function = entry.partition(":")
-    path = _module_in(workdir, module) or _installed_module(module)
+    path = _module_in(workdir, module)
+    if path is not None and (owner := _LOADED_BEFORE.get(first := module.partition(".")[0])):
+        return f'"{first}" is a module of {owner}, which is loaded instead of {path}', "rename yours"
+    path = path or _installed_module(module)
     if path is None:
         if module.endswith(".py"):
             return f'"{module}" is a file, not a module', entry_hint(entry)

@@ -108,3 +108,24 @@ def test_a_script_must_be_a_file_below_the_folder(code: Path) -> None:
         assert problem is not None
         assert message in problem[0]
         assert hint in problem[1]
+
+
+@pytest.mark.parametrize(
+    ("module", "file", "owner"),
+    [
+        ("numbers", "numbers.py", "Python"),
+        ("queue.job", "queue/job.py", "Python"),
+        ("trainers", "trainers.py", "Tradewind"),
+    ],
+)
+def test_a_module_of_the_name_of_one_that_is_loaded_before_it_is_refused(
+    tmp_path: Path, module: str, file: str, owner: str
+) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("def main(): pass\n")
+    first = module.partition(".")[0]
+    assert entry_problem(f"{module}:main", str(tmp_path)) == (
+        f'"{first}" is a module of {owner}, which is loaded instead of {path}',
+        "rename yours",
+    )
