@@ -1,8 +1,9 @@
 """Forecasts: the remaining cost and time of jobs that have not ended, or why they are unknown.
 
-The forecast of the control plane's last decision about a job is used for FRESH_S. The other jobs are decided together,
-with the function that plans them, so that `queue`, `status` and `report` agree with `plan`. If a job's speed has not
-been measured, its forecast says only that.
+The forecast of the control plane's last decision about a job is used for FRESH_S, and for no more than FRESH_SHARE of
+the time to go that it names: a job that is nearly done has little left of it. The other jobs are decided together, with
+the function that plans them, so that `queue`, `status` and `report` agree with `plan`. If a job's speed has not been
+measured, its forecast says only that.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from orchestrator.model import START_UNKNOWN, TERMINAL, Job, JobForecast
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 
-FRESH_S, FRESH_WALL_S = 900.0, 15.0
-"""How long a forecast is used, in market seconds; at least as many real seconds if the market's clock runs faster. A
-price change, a loss or a command leads to a new decision anyway."""
+FRESH_S, FRESH_WALL_S, FRESH_SHARE = 900.0, 15.0, 0.1
+"""How long a forecast is used: in market seconds; in real seconds, if the market's clock makes that longer; and as a
+share of its time to go. A price change, a loss or a command leads to a new decision anyway."""
 _UNREADABLE = "its record cannot be read"
 _UNDECIDED = "the control plane has not decided about it yet"
 _PLACED = ("queued", "starting", "running", "migrating")
@@ -29,6 +30,7 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
     """The current forecast of each job, or the reason why there is none, by job id."""
     now_ms, factor = installation.clock.now_ms(), installation.clock.factor
     found = dict(recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
+    found.update((job_id, _UNDECIDED) for job_id, said in found.items() if _outdated(said, now_ms))
     asked = [job_id for job_id, said in found.items() if said == _UNDECIDED]
     # what it waits for is known to the control plane alone, and holds until that decides again
     found.update({each: said for each, said in tx.job_forecasts(asked, 0).items() if said == START_UNKNOWN})
@@ -41,6 +43,10 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
             with suppress(UnreadableRowError):
                 found.update(_decided(installation, tx, [job_id]))
     return found
+
+
+def _outdated(said: JobForecast | str, now_ms: int) -> bool:
+    return isinstance(said, JobForecast) and (now_ms - said.at_ms) / 1000 > FRESH_SHARE * said.duration_s
 
 
 def recorded(tx: Tx, jobs: Iterable[Job], since_ms: int = 0) -> Mapping[str, JobForecast | str]:

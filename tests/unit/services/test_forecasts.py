@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
-from orchestrator.cli.render.screens.jobs import queue
+from orchestrator.cli.render.screens.jobs import queue, status
 from orchestrator.cli.render.text import Screen
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation
@@ -43,6 +44,15 @@ def test_queue_status_and_report_say_of_a_job_what_its_plan_says(
     assert forecast.evidence == planned.evidence
     assert seen[0].no_forecast == ""
     assert seen[0].to_go.startswith("$")
+
+
+def test_the_range_of_the_time_to_go_has_the_unit_of_the_time(installation: Installation, past: Past) -> None:
+    view = current.status(installation, past.conv)
+    assert view.job.forecast is not None
+    times = {"duration_low_s": 4320.0, "duration_s": 4680.0, "duration_high_s": 5040.0}
+    told = dataclasses.replace(view.job, forecast=dataclasses.replace(view.job.forecast, **times))
+    shown = status(dataclasses.replace(view, job=told), Screen())
+    assert re.search(r"to go .*, 1\.3 h \(\S+ to \S+, 1\.2 h to 1\.4 h, p5-p95\)", shown)
 
 
 def test_an_unmeasured_job_has_no_forecast_and_every_surface_says_the_same(

@@ -53,6 +53,26 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
     assert all(said != before[job_id] for job_id, said in anew.items())
 
 
+def test_the_less_a_job_has_to_go_the_fresher_its_forecast_is(home: SimulatedInstallation) -> None:
+    """Else `queue` would say the same time to go until a job of a few minutes is done."""
+    short = home.submit_job(JobSpec("short", train_spec(1000)))
+    for _ in range(40):
+        home.tick(2.0)
+    with home.store.write() as tx:
+        tx.put_forecasts(dict.fromkeys([short.id], _forecast(home.clock.now_ms(), 600.0)), home.clock.now_ms())
+    at_ms, ages = home.clock.now_ms(), []
+    for _ in range(2):
+        home.clock.advance(0.06 * 600.0)
+        (view,) = [each for each in jobs(home.installation).jobs if each.id == short.id]
+        assert view.forecast is not None
+        ages.append(view.forecast.at_ms - at_ms)
+    assert ages == [0, 72_000]
+
+
+def _forecast(at_ms: int, duration_s: float) -> JobForecast:
+    return JobForecast(at_ms, 3, 2, 4, duration_s, duration_s / 2, duration_s * 2, "measured")
+
+
 def test_what_a_job_waits_for_holds_until_the_control_plane_decides_again(home: SimulatedInstallation) -> None:
     first = home.read(lambda tx: tx.jobs())[0]
     with home.store.write() as tx:

@@ -27,6 +27,7 @@ from orchestrator.cli.render.text import (
     told_apart,
     where,
 )
+from orchestrator.formats import readable
 from orchestrator.model import Event, Run
 from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView
 
@@ -162,7 +163,7 @@ def _to_go(view: JobView) -> str:
     if foretold is None:
         return view.to_go
     cost = f"{amount(foretold.cost_low_nano_usd)} to {amount(foretold.cost_high_nano_usd)}"
-    time = f"{span(foretold.duration_low_s)} to {span(foretold.duration_high_s)}"
+    time = f"{readable.span(foretold.duration_low_s)} to {readable.span(foretold.duration_high_s)}"
     return f"{view.to_go} ({cost}, {time}, p5-p95)"
 
 
