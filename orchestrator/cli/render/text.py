@@ -226,8 +226,20 @@ def moment(at_ms: int) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number with so many significant digits; "-" for None."""
-    return "-" if value is None else f"{value:.{digits}g}"
+    """A number with so many significant digits, never as a power of ten if it is large; "-" for None."""
+    if value is None:
+        return "-"
+    rounded = float(f"{value:.{digits}g}")
+    return f"{rounded:,.0f}" if 10**digits <= abs(rounded) < 1e15 else f"{value:.{digits}g}"
+
+
+def scaled(value: float, unit: str) -> str:
+    """With three digits and a metric prefix: `10.8 kB`, `26 MB`, `5.68 TFLOP`."""
+    for prefix in ("", "k", "M", "G", "T"):
+        if float(f"{value:.3g}") < 1000:
+            return f"{value:.3g} {prefix}{unit}"
+        value /= 1000
+    return f"{value:,.0f} P{unit}"
 
 
 def told_apart(named: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -89,6 +89,7 @@ def profile(
         outside_wall_s=counts.outside_s,
         kinds=rows,
         simulated=any(row.simulated for row in rows),
+        clock_factor=factor,
     )
 
 

@@ -31,7 +31,8 @@ class ProfileView:
 
     `precision` is that of the predictions; `computes` is the prevailing kind of arithmetic: matrices, convolutions,
     recurrences or lookups. `gpu_memory_bytes` is for a single GPU; `sharding` divides the state among several. During
-    `outside_wall_s` of `step_wall_s` no operation computed; a GPU does not shorten that part.
+    `outside_wall_s` of `step_wall_s` no operation computed; a GPU does not shorten that part. One real second is
+    `clock_factor` market seconds, by which the speeds of simulated kinds count.
     """
 
     kind: ClassVar[str] = "profile"
@@ -53,6 +54,7 @@ class ProfileView:
     outside_wall_s: float
     kinds: tuple[ProfileRow, ...]
     simulated: bool
+    clock_factor: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.text import instant, span
+from orchestrator.cli.render.text import instant, number, scaled, span
 from orchestrator.formats import readable
 from orchestrator.formats.readable import LAST_MS, iso
 from orchestrator.reports.html.words import ago, duration
@@ -25,6 +25,31 @@ def test_durations_in_sentences_are_in_a_suitable_unit() -> None:
     assert {seconds: readable.span(seconds) for seconds in told} == told
     assert readable.span(729 * 86_400.0) == "729 days"
     assert readable.span(1e6 * readable.YEAR_S) == "1,000,000.0 years"
+
+
+def test_amounts_have_a_prefix_that_suits_them() -> None:
+    shown = {
+        0: "0 B",
+        999.4: "999 B",
+        999.6: "1 kB",
+        10_830: "10.8 kB",
+        26e6: "26 MB",
+        1.02e9: "1.02 GB",
+        3e18: "3,000 PB",
+    }
+    assert {value: scaled(value, "B") for value in shown} == shown
+
+
+def test_large_numbers_are_written_out() -> None:
+    shown = {
+        0.0001234: "0.0001234",
+        43.871: "43.87",
+        9999.4: "9999",
+        9999.6: "10,000",
+        15_678.0: "15,680",
+        -2e5: "-200,000",
+    }
+    assert {value: number(value) for value in shown} == shown
 
 
 def test_a_time_after_the_last_year_of_the_calendar_is_called_that() -> None:

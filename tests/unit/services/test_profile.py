@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.cli.render.screens import profiles as screens
+from orchestrator.cli.render.text import Screen
 from orchestrator.engine.inputs.snapshot import perf
 from orchestrator.errors import MissingExtraError, PartialFailure, UsageError
 from orchestrator.formats.documents import to_json
@@ -110,6 +112,13 @@ def test_a_profile_counts_predicts_and_is_found_by_plans(installation, spec, scr
     assert priced == sorted(priced)
     assert priced
     assert to_json(view)["schema"] == "tradewind/profile/v1"
+    shown = screens.profile(view, Screen())
+    assert "131 kFLOP, " in shown
+    assert " operations, 4.1 k parameters; " in shown
+    assert "32.8 kB weights, gradients and optimizer" in shown
+    assert "1 real second is" not in shown
+    fast = screens.profile(replace(view, simulated=True, clock_factor=60.0), Screen())
+    assert "steps/s of SIM kinds are per second of market time: 1 real second is 60 market seconds" in fast
     assert list(scratch.iterdir()) == []
 
     with installation.store.read() as tx:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, amount, blocks, clean, note_simulated, number, rate
+from orchestrator.cli.render.text import Screen, amount, blocks, clean, note_simulated, number, rate, scaled
 from orchestrator.services.speed.views import ImportedTable, ProfileRow, ProfileView
 
 GB = 1e9
@@ -14,15 +14,16 @@ def profile(view: ProfileView, screen: Screen) -> str:
     half = f" ({view.half_flops / view.flops:.0%} of them FP16/BF16)" if view.half_flops else ""
     head = screen(f"{clean(view.name)}: one step", "bold")
     does = (
-        f"{number(view.flops / GB)} GFLOP{half}, {number(view.traffic_bytes / GB)} GB read and written by "
-        f"{view.operations} operations, {number(view.parameters / 1e6)} M parameters; {number(view.step_wall_s)} s here"
-        f", {number(view.outside_wall_s)} s outside operations (data, Python), which a faster GPU does not shorten"
+        f"{scaled(view.flops, 'FLOP')}{half}, {scaled(view.traffic_bytes, 'B')} read and written by "
+        f"{view.operations} operations, {scaled(view.parameters, '').strip()} parameters; "
+        f"{number(view.step_wall_s)} s here, {number(view.outside_wall_s)} s outside operations (data, Python), which "
+        f"a faster GPU does not shorten"
     )
     at = f"speeds are predicted at {view.precision}" + (f" for {view.computes}" if view.computes else "")
     shared = "" if view.sharding == "none" else f"; several GPUs of a machine divide it: {view.sharding}"
     needs = (
-        f"needs {number(view.gpu_memory_bytes / GB)} GB on a GPU: {number(view.resident_bytes / GB)} weights, "
-        f"gradients and optimizer, {number(view.activation_bytes / GB)} activations, the rest for CUDA itself{shared}"
+        f"needs {scaled(view.gpu_memory_bytes, 'B')} on a GPU: {scaled(view.resident_bytes, 'B')} weights, gradients "
+        f"and optimizer, {scaled(view.activation_bytes, 'B')} activations, the rest for CUDA itself{shared}"
     )
     columns = (
         Column("gpu"),
@@ -32,6 +33,11 @@ def profile(view: ProfileView, screen: Screen) -> str:
         numbers("$/1k steps"),
         Column("", 1, text=True),
     )
+    clock = ""
+    if view.simulated and view.clock_factor != 1:
+        clock = (
+            f"steps/s of SIM kinds are per second of market time: 1 real second is {view.clock_factor:g} market seconds"
+        )
     rows = [_row(row) for row in view.kinds]
     sources = sorted({row.throughput_source for row in view.kinds})
     return blocks(
@@ -43,6 +49,7 @@ def profile(view: ProfileView, screen: Screen) -> str:
         table(columns, rows, screen),
         " ",
         *(f"speeds: {clean(source)}" for source in sources),
+        clock,
         screen(note_simulated(view.simulated, "prices of SIM kinds"), "dim"),
     )
 
