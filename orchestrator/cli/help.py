@@ -5,6 +5,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from orchestrator.cli.meant import meant
+
 
 class _Readable:
     """Of a command or a group: what its `--help` shows."""
@@ -31,6 +33,15 @@ class Command(_Readable, TyperCommand):
 
 class Group(_Readable, TyperGroup):
     """A group of commands with readable help."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is typed. The error about an unknown one says what may have been meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            if hasattr(error, "message") and args[0] not in self.commands:
+                error.message = meant(error.message, args[0], self.commands, root=ctx.parent is None)
+            raise
 
 
 class Commands(typer.Typer):

@@ -40,7 +40,10 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
             )
         order = tx.add_command("pause", job.id, {}, caller.actor)
         stepped = has_stepped(tx.runs(job_id=job.id, unreadable=left_out))
-    if job.state == "queued":
+        to_be_resumed = halted(tx, job)  # by a command that still waits
+    if to_be_resumed:
+        message = f"{job.name} stays paused"
+    elif job.state == "queued":
         message = f"{job.name} will pause {'at its last checkpoint' if stepped else 'before it starts'}"
     elif stepped:
         message = f"{job.name} will pause at its next step, with a checkpoint"

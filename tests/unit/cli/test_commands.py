@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator import errors
 from orchestrator.cli.app import TradewindGroup, app
+from orchestrator.cli.meant import ELSEWHERE
 from orchestrator.services.control_plane.version import installed_version
 from providers.catalog.files import DATA
 from providers.clock import VirtualClock
@@ -523,6 +524,30 @@ def test_logs_of_a_job_that_has_not_run_say_so_and_why(tradewind: Run, state: Pa
         connection.execute("UPDATE job SET state = 'cancelled', finished_at_ms = 1 WHERE id = ?", (past.lstm,))
     connection.close()
     assert "lstm never ran: " in tradewind("logs", "lstm").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["stop", "conv"], "No such command 'stop'. Did you mean 'pause', 'cancel', 'down'?"),
+        (["launch", "job.yaml"], "No such command 'launch'. Did you mean 'submit'?"),
+        (["quue"], "No such command 'quue'. Did you mean 'queue'?"),
+        (["xyzzy"], "No such command 'xyzzy'."),
+        (["budget", "conv", "3"], "No such command 'conv'. Commands: 'set'."),
+        (["checkpoints", "stop"], "No such command 'stop'. Commands: 'export', 'ls', 'prune', 'verify'."),
+        (["store", "chekc"], "No such command 'chekc'. Did you mean 'check'?"),
+    ],
+)
+def test_a_word_that_is_no_command_is_answered_with_what_was_meant(tradewind: Run, words: list[str], said: str) -> None:
+    result = tradewind(*words, "--output", "json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["message"] == said
+
+
+def test_what_was_meant_by_the_words_of_other_tools_is_a_command() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    assert {name for names in ELSEWHERE.values() for name in names} <= commands.keys()
+    assert not ELSEWHERE.keys() & commands.keys()
 
 
 def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: Path, past: Past) -> None:

@@ -522,6 +522,12 @@ def test_a_job_that_is_being_cancelled_takes_no_other_command(installation: Inst
             command(caller=ME)
 
 
+def test_a_pause_that_overtakes_a_waiting_resume_promises_no_checkpoint(installation: Installation, past: Past) -> None:
+    _state(installation, past.conv, "paused")
+    commands.resume(installation, "conv", caller=ME)
+    assert commands.pause(installation, "conv", caller=ME).message == "conv stays paused"
+
+
 def test_invalid_commands_are_refused(installation: Installation, past: Past) -> None:
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.cancel(installation, "gpt", caller=ME)

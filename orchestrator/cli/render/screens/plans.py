@@ -234,7 +234,7 @@ def _finish(view: Decision, chosen: Choice | None) -> str:
 def _runner_up(view: Decision, chosen: Choice | None) -> str:
     second = next((each for each in view.choices if each.role == "next"), None)
     if second is None:
-        return "none: no other offer can run this job" if view.offer_id is not None else ""
+        return "none: no other offer meets all requirements and limits" if view.offer_id is not None else ""
     name = _place(second, view.nodes)
     if chosen is not None and second.gpu == chosen.gpu != "cpu":
         name = f"{where(second.offer_id)} {capacity(second.offer_id)} at {rate(second.nano_usd_per_hour)}"
