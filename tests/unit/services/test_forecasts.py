@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from orchestrator.cli.render.screens.decisions import decision
 from orchestrator.cli.render.screens.jobs import queue, status
 from orchestrator.cli.render.text import Screen
 from orchestrator.formats.documents import to_json
@@ -16,6 +17,7 @@ from orchestrator.reports.html.page import page
 from orchestrator.reports.report import report
 from orchestrator.services.jobs import current, plan, submit
 from orchestrator.services.views import JobView
+from providers.money import usd
 from tests.unit.services.recorded_history import ME, Past, spec, submit_job
 
 
@@ -95,3 +97,16 @@ def test_a_long_reason_for_no_forecast_hides_no_column_of_the_queue(installation
     assert shown.splitlines()[0].split() == head.split()
     assert "no offer fits" in shown
     assert job.to_go == why
+
+
+def test_the_offer_that_a_refusal_names_is_the_first_that_its_plan_lists(
+    installation: Installation, past: Past
+) -> None:
+    (view,) = plan.preview(installation, [spec("conv", budget_nano_usd=usd("0.01"))]).decisions
+    named = re.search(r"nearest miss (\S+): would cost", view.reason)
+    assert named is not None
+    misses = [line for line in decision(view, Screen(wide=True)).splitlines() if line.startswith("  no")]
+    assert named[1] in misses[0]
+    last = [each for each in view.choices if each.role == "no"][-1].offer_id
+    other = dataclasses.replace(view, reason=view.reason.replace(named[1], last))
+    assert last in next(line for line in decision(other, Screen(wide=True)).splitlines() if line.startswith("  no"))

@@ -67,7 +67,11 @@ def _named(name: str, text: str) -> str:
 def _choices(view: Decision, screen: Screen) -> str:
     left = dict(SHOWN)
     shown = []
-    for choice in view.choices:
+    refused = [choice for choice in view.choices if choice.role == "no"]
+    refused.sort(key=lambda choice: choice.offer_id not in view.reason)  # what the reason names is shown first
+    in_order = iter(refused)
+    for each in view.choices:
+        choice = next(in_order) if each.role == "no" else each
         if left[choice.role] > 0:
             left[choice.role] -= 1
             shown.append(choice)
