@@ -10,7 +10,8 @@ import numpy as np
 
 from orchestrator.policy.groups.decomposed import solve_decomposed
 from orchestrator.policy.groups.exact import rates, solve_exactly
-from orchestrator.policy.groups.linear import Contradiction, OutOfTime
+from orchestrator.policy.groups.linear import Contradiction, Flags, OutOfTime
+from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program, Ratio
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -118,7 +119,7 @@ def verify(program: Program, found: Allocation) -> None:
     if (found.shares < -TOLERANCE).any() or (found.together < -TOLERANCE).any():
         raise Uncertified("a share is negative")
     reached = rates(problem, found.shares, found.together)
-    if program.at_least is not None and (reached < program.at_least * (1 - TOLERANCE) - 1e-12).any():
+    if program.at_least is not None and _slower(reached, program.at_least).any():
         raise Uncertified("a job is slower than it must be")
     if len(found.certificates) != len(program.terms):
         raise Uncertified("a term has no certificate")
@@ -128,5 +129,12 @@ def verify(program: Program, found: Allocation) -> None:
         if not np.isfinite(certificate.bound) or better > TOLERANCE * size:
             raise Uncertified("an answer is better than its bound")
         promised = certificate.value * (1 - TOLERANCE if term.most else 1 + TOLERANCE)
-        if isinstance(term, Ratio) and (reached < term.needs.at(promised) * (1 - TOLERANCE) - 1e-12).any():
+        if isinstance(term, Ratio) and _slower(reached, term.needs.at(promised)).any():
             raise Uncertified("a job gets less than the certificate says")
+
+
+def _slower(reached: Floats, needs: Floats) -> Flags:
+    """(jobs,): whether a job lacks part of what it needs. One that needs nothing lacks nothing, even if the solver's
+    rounding errors put its time slightly below zero."""
+    found: Flags = (needs > 0) & (reached < needs * (1 - TOLERANCE) - 1e-12)
+    return found

@@ -132,7 +132,7 @@ class Ratios:
         problem, layout, both = self.problem, self.layout, WithFloor(needs, floor)
         first = z = needs.reached(self._fastest)  # no z is better than with every job in its fastest way all the time
         at, slope = both.at(z), both.slope(z)
-        asking, basis = self._conditions(at, slope)
+        asking, basis = self._conditions(at, slope, floor)
         program = _Build(layout, asking, (needs.rising, abs(first) or 1.0, first))
         found: Solution | None = None
         for _ in range(NEWTON_STEPS):
@@ -171,9 +171,10 @@ class Ratios:
         np.add.at(found, of, certificate.weights)
         return np.asarray(found[self.problem.class_of])
 
-    def _conditions(self, at: Floats, slope: Floats) -> tuple[Curves, Any]:
-        """(the conditions, the basis of the last solution if its conditions were the same, else None)."""
-        equal = _equal(self.problem, at) and _equal(self.problem, slope)
+    def _conditions(self, at: Floats, slope: Floats, floor: Floats) -> tuple[Curves, Any]:
+        """(the conditions, the basis of the last solution if its conditions were the same, else None). Floors that
+        differ count even where the needs `at` the first z are above them."""
+        equal = all(_equal(self.problem, each) for each in (at, slope, floor))
         found = curves(self.problem, equal=equal, asking=np.abs(at) + np.abs(slope))
         if self._before is not None:
             same, basis = self._before

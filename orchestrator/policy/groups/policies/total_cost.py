@@ -3,10 +3,10 @@
     min  sum_m window_m sum_k cost_mk x_mk     with  rate_m >= steps_m / window_m,
          cost_mk = price_k gpus_m (1 + start_mk rate_mk / steps_m)
 
-A job runs within its window: from now to its deadline, or to a common horizon. x_mk is the part of its window that it
-spends in way k. So a job that runs for longer counts for more, unlike in cost.py, which minimizes dollars per hour. If
-a job has to start in a way (`start`, in seconds), the start is paid in proportion to the steps done there. A whole
-start in each of its ways would cost more, so the bound is valid for that, too.
+A job runs within its window: from now to its deadline, or if it has none, to a common horizon. x_mk is the part of its
+window that it spends in way k. So a job that runs for longer counts for more, unlike in cost.py, which minimizes
+dollars per hour. If a job has to start in a way (`start`, in seconds), the start is paid in proportion to the steps
+done there. A whole start in each of its ways would cost more, so the bound is valid for that, too.
 
 The horizon is the time within which every job without a deadline can run where it costs least: nothing is bought only
 to finish sooner. Within a window, a job's part of the time is assumed to be constant. If windows differ and a limit
@@ -31,7 +31,7 @@ ROUNDING = 1e-6
 def least_total_cost(jobs: Collection, horizon_s: float) -> Program:
     """The program of least total cost; its value is in US dollars. Raises InfeasibleError for a job that no way runs
     fast enough."""
-    window_s = np.maximum(np.minimum(jobs.deadline_s, horizon_s), SOON_S)
+    window_s = np.maximum(np.where(np.isfinite(jobs.deadline_s), jobs.deadline_s, horizon_s), SOON_S)
     need = jobs.steps / window_s
     fast_enough(jobs, need)
     problem, first = problem_of(jobs, apart=window_s, needing=need, usd_per_h=jobs.usd_per_h_started)
@@ -43,11 +43,8 @@ def patient_horizon_s(jobs: Collection) -> float:
     """The horizon (seconds): within it, every job without a deadline can run where it costs least, in spite of the
     quotas."""
     took_s = _cheapest_s(jobs)
-    total_s = took_s.sum(axis=1)
     waits = ~np.isfinite(jobs.deadline_s)
-    if not waits.any():
-        return max(float(total_s.max(initial=0.0)), SOON_S)
-    longest_s = float(total_s[waits].max())
+    longest_s = float(took_s[waits].sum(axis=1).max(initial=0.0))
     due_s = np.maximum(jobs.deadline_s[~waits], SOON_S)
     for quota in jobs.quotas:
         each = np.ones(len(quota.ways)) if quota.each is None else quota.each

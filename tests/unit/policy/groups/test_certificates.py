@@ -51,6 +51,23 @@ def test_shares_that_nobody_can_give_are_refused(factor: float, why: str) -> Non
         verify(asked, replace(found, times=found.times * factor, shares=found.shares * factor))
 
 
+def test_a_job_that_needs_nothing_lacks_nothing_whatever_the_rounding() -> None:
+    """The solver may put the time of a job slightly below zero."""
+    asked = total_throughput(
+        collection(
+            np.array([[0.5], [0.5], [0.5]]),
+            Supply(np.full(1, 2.0), np.ones(1)),
+            gpus=np.array([1.0, 2.0, 3.0]),
+        )
+    )
+    asked = replace(asked, at_least=np.array([0.2, 0.0, 0.0]))
+    found = solve(asked)
+    shares = np.array([[0.9], [0.5], [-5e-9]])
+    verify(asked, replace(found, times=shares, shares=shares))
+    with pytest.raises(Uncertified, match="slower"):
+        verify(replace(asked, at_least=np.array([0.5, 0.0, 0.0])), replace(found, times=shares, shares=shares))
+
+
 def test_prices_say_what_one_more_unit_is_worth() -> None:
     rate = np.array([[4.0, 6.0], [1.0, 5.0], [2.0, 2.0]])
     before, after = (

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.policy.groups import Collection, Supply, collection, solve
 from orchestrator.policy.groups.policies.cost import least_cost
+from orchestrator.policy.groups.policies.fairness import max_min_fairness
 from orchestrator.policy.groups.policies.finishing import finish_time_fairness, makespan
 from orchestrator.policy.groups.policies.water_filling import Entities, hierarchical, water_filling
 
@@ -49,6 +50,19 @@ def test_costs_with_deadlines_are_the_same(seed: int) -> None:
     jobs = replace(jobs, deadline_s=reachable * chance.uniform(1.05, 4, len(jobs)))
     together, apart = (solve(least_cost(each)).certificates[0].value for each in (jobs, one_by_one(jobs)))
     assert together == pytest.approx(apart, rel=1e-6)
+
+
+@pytest.mark.parametrize("floors", [[0.14, 0.5, 0.66, 0.99], [0.0, 0.5, 0.3, 0.9], [0.9, 0.0, 0.6, 0.9]])
+def test_ratios_above_floors_that_differ_are_the_same(floors: list[float]) -> None:
+    """The first ratio that is tried is so high that no floor counts; at the best one, they do."""
+    gpus = np.array([1.0, 2.0, 1.0, 1.0])
+    jobs = collection(np.tile([1.0, 0.5], (4, 1)), Supply(np.full(2, 2.0), np.ones(2)), gpus=gpus)
+    together, apart = (
+        solve(replace(max_min_fairness(each), at_least=np.array(floors))).certificates[0]
+        for each in (jobs, one_by_one(jobs))
+    )
+    assert together.value == pytest.approx(apart.value, rel=1e-6)
+    assert together.gap < 1e-7
 
 
 def test_water_filling_raises_those_who_can_still_get_more() -> None:

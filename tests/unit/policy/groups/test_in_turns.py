@@ -117,6 +117,31 @@ def test_jobs_without_a_deadline_use_what_is_left(case: DecisionCase) -> None:
     assert late_h(work, unfolded) <= 1e-3
 
 
+@pytest.mark.parametrize("short_due_h", [None, 99.0, 100.0])
+@pytest.mark.parametrize("limited", [True, False])
+def test_a_job_with_a_far_deadline_is_not_hurried_by_others(
+    case: DecisionCase, short_due_h: float | None, *, limited: bool
+) -> None:
+    """It has the time until its own deadline, however soon the other jobs end."""
+    case.offer("cheap", 1.0)
+    case.offer("fast", 100.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 50.0}
+    jobs = demands(case, [(50.0, 100.0), (1.0, short_due_h)], rates)
+    plan, unfolded = planned(case, jobs, *([quota(1, "cheap")] if limited else []))
+    assert plan.value == pytest.approx(51.0, rel=1e-2)
+    assert plan.bound == pytest.approx(51.0, rel=1e-2)
+    assert unfolded.cost_usd == pytest.approx(51.0, rel=1e-2)
+
+
+def test_with_one_deadline_for_all_the_cheap_machine_is_used_until_then(case: DecisionCase) -> None:
+    """Not only for as long as the longest of the jobs takes."""
+    case.offer("cheap", 1.0)
+    case.offer("fast", 5.0, gpu="SIM-L")
+    jobs = demands(case, [(2.0, 4.0), (3.0, 4.0)], {"SIM-M": 1.0, "SIM-L": 2.0})
+    plan, _ = planned(case, jobs, quota(1, "cheap"))
+    assert plan.value == pytest.approx(4.0 + 0.5 * 5.0, rel=1e-2)
+
+
 def test_with_one_deadline_for_all_shares_hold_until_the_first_end(case: DecisionCase) -> None:
     case.offer("cheap", 1.0)
     case.offer("dear", 5.0)
