@@ -149,7 +149,7 @@ def _parts(question: Asked, running: Mapping[str, Running], rules: GroupRules, u
         plan = joint(question, rules.policy, running, stays=stays, until=until)
     except InfeasibleError:
         try:
-            plan = joint(less_late(question), rules.policy, running, stays=stays, until=until)
+            plan = joint(less_late(question, until), rules.policy, running, stays=stays, until=until)
         except InfeasibleError:
             return NO_PARTS
     return {each.job_id: {part.offer_id: part.share for part in each.parts} for each in plan.jobs}

@@ -116,6 +116,19 @@ class Collection:
         found: Floats = self.usd_per_h * (1 + per_work)
         return found
 
+    @property
+    def limits(self) -> list[tuple[Integers, Floats, float]]:
+        """(ways, units that one GPU of each takes, the most) of every limit: first those of single ways, then the
+        quotas."""
+        gpus = self.supply.gpus
+        of_ways = [
+            (np.array([way]), np.ones(1), float(gpus[way])) for way in np.flatnonzero(np.isfinite(gpus)).tolist()
+        ]
+        return of_ways + [
+            (quota.ways, np.ones(len(quota.ways)) if quota.each is None else quota.each, quota.most)
+            for quota in self.quotas
+        ]
+
     def with_starts(self, begins_s: Floats) -> Collection:
         """The collection in which the rates of jobs with deadlines include their starts: a start takes machines as work
         does, and that of the chosen way counts. `begins_s` (jobs,): how much later than now `deadline_s` counts from;

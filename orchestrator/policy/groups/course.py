@@ -169,7 +169,7 @@ def _planned(
     except InfeasibleError:
         pass
     try:
-        return joint(less_late(question), policy, running, until=until)
+        return joint(less_late(question, until), policy, running, until=until)
     except (LimitError, InfeasibleError):
         return None
 

@@ -20,6 +20,7 @@ import numpy as np
 from orchestrator.policy.groups.collection import Collection
 from orchestrator.policy.groups.engine import TOLERANCE, Uncertified
 from orchestrator.policy.groups.linear import Contradiction, Flags, Linear, OutOfTime, Solution, solve
+from orchestrator.policy.groups.policies.total_cost import cheapest_s
 from orchestrator.policy.groups.problem import Floats, Integers, alike, summed
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -33,6 +34,8 @@ NOTHING = 1e-6
 """A smaller part of a job's steps is a rounding error of the solver."""
 LATER = 0.01
 """How much more, at most, late work counts the later it is done."""
+CUTS, MOST_CUTS = 2, 48
+"""How often periods with late work are cut, and how many cuts there are each time, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,34 +123,46 @@ def least_use(jobs: Collection, quota: int, until: TimeLimit) -> tuple[float, Fl
     window_s = windows(jobs)
     layout = _Layout.of(jobs, window_s, _periods(jobs, window_s), jobs.usd_per_h)
     every, asked = np.arange(len(layout.cost)), np.ones(len(layout.count))
-    unlimited = len(_limits(jobs)) - len(jobs.quotas) + quota
+    unlimited = len(jobs.limits) - len(jobs.quotas) + quota
     found = layout.solved(every, layout.of_class, asked, np.zeros(len(every)), until, unlimited)
     return float(found.x[-1]), layout.turns(found.x[:-1], 0.0, 0.0).work > NOTHING
 
 
 def least_late(jobs: Collection, until: TimeLimit) -> LateTurns:
-    """The plan in which the least part of the steps is late. Raises OutOfTime."""
+    """The plan in which the least part of the steps is late, and that part is as early as possible. Raises OutOfTime.
+
+    Late work can be anywhere in a period. So the periods in which there is some are cut where it could end if it came
+    first in the period, and the program is solved again.
+    """
     window_s = windows(jobs)
     ends_s = _periods(jobs, window_s)
-    after_s = _all_s(jobs, jobs.steps, np.ones(jobs.rate.shape))
-    layout = _Layout.of(jobs, window_s, np.append(ends_s, ends_s[-1] + after_s), jobs.usd_per_h, late=True)
-    begins_s = np.append(0.0, ends_s)[layout.period]
-    is_late = begins_s >= layout.window_s[layout.of_class]
-    tilt = 1 + LATER * (layout.ends_s[layout.period] - layout.window_s[layout.of_class]) / layout.ends_s[-1]
-    found = layout.least(np.where(is_late, layout.count[layout.of_class] * layout.part * tilt, 0.0), until)
-    done = np.where(is_late & (layout.part * found.x > NOTHING), layout.part * found.x, 0.0)
-    last_s, afterwards = layout.window_s.copy(), np.zeros(len(jobs))
-    before = (done > 0) & (layout.period < len(ends_s))
-    np.maximum.at(last_s, layout.of_class[before], layout.ends_s[layout.period[before]])
-    left = summed(layout.of_class, np.where(before, 0.0, done), len(layout.count))
-    afterwards[layout.rows] = left[layout.class_of] * jobs.steps[layout.rows]
-    if left.any():
-        last_s[left > 0] = ends_s[-1] + _all_s(jobs, afterwards, np.ones(jobs.rate.shape))
+    ends_s = np.append(ends_s, ends_s[-1] + _all_s(jobs, jobs.steps, np.ones(jobs.rate.shape)))
+    layout, found, done = _late(jobs, window_s, ends_s, until)
+    for _ in range(CUTS):
+        cuts = layout.cuts(np.where(done > 0, found.x, 0.0))
+        if not len(cuts):
+            break
+        ends_s = np.union1d(ends_s, cuts)
+        try:
+            layout, found, done = _late(jobs, window_s, ends_s, until)
+        except OutOfTime:
+            break
+    last_s = layout.window_s.copy()
+    np.maximum.at(last_s, layout.of_class[done > 0], layout.ends_s[layout.period[done > 0]])
     every_late, every_end_s = np.zeros(len(jobs), dtype=bool), window_s.copy()
     every_late[layout.rows] = (last_s > layout.window_s)[layout.class_of]
     every_end_s[layout.rows] = last_s[layout.class_of]
     prices = found.prices.reshape(-1, len(layout.ends_s)).sum(axis=1)
     return LateTurns(every_late, every_end_s, prices[len(prices) - len(jobs.quotas) :])
+
+
+def _late(jobs: Collection, window_s: Floats, ends_s: Floats, until: TimeLimit) -> tuple[_Layout, _Least, Floats]:
+    """(the layout, the plan in which the least part of the steps is late, (columns,): the late part)."""
+    layout = _Layout.of(jobs, window_s, ends_s, jobs.usd_per_h, late=True)
+    is_late = np.append(0.0, ends_s)[layout.period] >= layout.window_s[layout.of_class]
+    tilt = 1 + LATER * layout.period / len(ends_s)
+    found = layout.least(np.where(is_late, layout.count[layout.of_class] * layout.part * tilt, 0.0), until)
+    return layout, found, np.where(is_late & (layout.part * found.x > NOTHING), layout.part * found.x, 0.0)
 
 
 def horizon_s(jobs: Collection) -> float:
@@ -169,39 +184,29 @@ def _periods(jobs: Collection, window_s: Floats) -> Floats:
     ends_s: Floats = np.unique(window_s[np.isfinite(window_s)])
     apart = np.append(np.diff(ends_s) > CLOSE * ends_s[1:], True)
     ends_s = ends_s[apart]
-    most = max(min(2 * MOST_COLUMNS // int(np.count_nonzero(jobs.rate)), 2 * MOST_ROWS // len(jobs)), FEWEST)
-    if len(ends_s) > most:
-        ends_s = ends_s[np.unique(np.linspace(0, len(ends_s) - 1, most).round().astype(int))]
-    return ends_s
+    return _some(ends_s, _most_periods(jobs))
+
+
+def _most_periods(jobs: Collection) -> int:
+    return max(min(2 * MOST_COLUMNS // int(np.count_nonzero(jobs.rate)), 2 * MOST_ROWS // len(jobs)), FEWEST)
+
+
+def _some(ends_s: Floats, most: int) -> Floats:
+    """At most so many of these, with the first and the last."""
+    if len(ends_s) <= most:
+        return ends_s
+    found: Floats = ends_s[np.unique(np.linspace(0, len(ends_s) - 1, most).round().astype(int))]
+    return found
 
 
 def _all_s(jobs: Collection, steps: Floats, price: Floats) -> float:
     """Seconds within which so many `steps` (jobs,) can be done, each where it costs least, at the `price` (jobs, ways)
     of time."""
-    fits = jobs.rate > 0
-    for ways, each, most in _limits(jobs):
-        fits[:, ways] &= jobs.gpus[:, None] * each <= most
-    fits = np.where(fits.any(axis=1, keepdims=True), fits, jobs.rate > 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        best = np.argmin(np.where(fits, price / jobs.rate, np.inf), axis=1)
-    every = np.arange(len(jobs))
-    took_s = np.zeros(jobs.rate.shape)
-    took_s[every, best] = steps / jobs.rate[every, best]
+    took_s = cheapest_s(jobs, steps, price)
     longest_s = float(took_s.max(initial=0.0))
-    for ways, each, most in _limits(jobs):
+    for ways, each, most in jobs.limits:
         longest_s = max(longest_s, float(((took_s[:, ways] * each).sum(axis=1) * jobs.gpus).sum()) / max(most, 1e-9))
     return longest_s * (1 + CLOSE) + CLOSE
-
-
-def _limits(jobs: Collection) -> list[tuple[Integers, Floats, float]]:
-    """(ways, units of each, most) of every limit: first those of single ways, then the quotas."""
-    found = [
-        (np.array([way]), np.ones(1), float(jobs.supply.gpus[way]))
-        for way in np.flatnonzero(np.isfinite(jobs.supply.gpus)).tolist()
-    ]
-    for quota in jobs.quotas:
-        found.append((quota.ways, np.ones(len(quota.ways)) if quota.each is None else quota.each, quota.most))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +348,25 @@ class _Layout:
             return x
         return found
 
+    def cuts(self, x: Floats) -> Floats:
+        """When the work `x` (columns,) could end in its periods if it came first: each job's alone, and of each limit
+        one job's after the other, those with the nearest deadlines first. Only times within a period."""
+        periods, classes = len(self.ends_s), len(self.count)
+        busy = summed(self.of_class * periods + self.period, x, classes * periods).reshape(classes, periods)
+        parts, order = [busy], np.argsort(self.window_s, kind="stable")
+        row, column, units, most = self._limits(np.arange(len(x)))
+        for limit in range(len(most) // periods):
+            its = (row // periods == limit) & (most[row] > 0)
+            of = column[its]
+            cell = self.of_class[of] * periods + self.period[of]
+            used = summed(cell, units[its] * x[of] / most[row[its]], classes * periods).reshape(classes, periods)
+            parts.append(np.where(used > 0, used[order].cumsum(axis=0)[np.argsort(order)], 0.0))
+        part = np.vstack(parts)
+        begins_s = np.append(0.0, self.ends_s[:-1])
+        found: Floats = np.unique((begins_s + part * (self.ends_s - begins_s))[(part > NOTHING) & (part < 1 - NOTHING)])
+        found = found[np.diff(found, prepend=0.0) > CLOSE * found]
+        return _some(found, min(MOST_CUTS, _most_periods(self.jobs)))
+
     def turns(self, x: Floats, value: float, bound: float) -> Turns:
         """The plan of all jobs."""
         shape = self.jobs.rate.shape
@@ -408,7 +432,7 @@ class _Layout:
         gpus = self.jobs.gpus[self.rows]
         takes = np.zeros(len(self.count))
         takes[self.class_of] = gpus
-        for number, (inside, each, limit) in enumerate(_limits(self.jobs)):
+        for number, (inside, each, limit) in enumerate(self.jobs.limits):
             of_way = np.zeros(ways)
             of_way[inside] = each
             amount = of_way[self.way[columns]] * (takes * self.count)[self.of_class[columns]]

@@ -93,7 +93,7 @@ class Finishing:
     def slope(self, z: float) -> Floats:
         """(jobs,): the derivative of `at`."""
         left = np.maximum(z * self.alone_s - self.age_s, 1e-300)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.steps <= 0, 0.0, -self.steps * self.alone_s / left**2)
 
     def reached(self, rates: Floats, jobs: Integers | slice = ALL) -> float:

@@ -204,7 +204,7 @@ def joint(
     tied = _tied(question, running, stays)
     jobs = tied.with_starts(question.begins_s)
     names = [each.job.name for each in question.demands]
-    require_fast_enough(names, question.jobs.with_starts(question.begins_s))
+    require_fast_enough(names, _tied(question, running, {}).with_starts(question.begins_s))
     turns: Turns | None = None
     try:
         if policy == "cheapest":
@@ -337,10 +337,10 @@ def without_deadlines(question: Asked) -> Asked:
     return replace(question, jobs=replace(question.jobs, deadline_s=np.full(len(question.jobs), np.inf)))
 
 
-def less_late(question: Asked) -> Asked:
-    """The question with later deadlines, so that all can be met and the least work is late."""
+def less_late(question: Asked, until: TimeLimit) -> Asked:
+    """The question with later deadlines, so that all can be met and the least work is late. Raises LimitError."""
     due = question.jobs.with_starts(question.begins_s)
-    found = lateness(due, TimeLimit(MOST_S))
+    found = lateness(due, until)
     ends_s = found.ends_s * (1 + 2 * NOTHING)
     ends_s[found.jobs] *= 1 + LEAST_SHARE
     return replace(question, jobs=replace(question.jobs, deadline_s=ends_s - question.begins_s))

@@ -30,7 +30,7 @@ def on_time(jobs: Collection) -> Floats:
     """(jobs,): the lowest rate, in steps/s, that meets each deadline; 0 without a deadline, infinite if it has
     passed."""
     left = np.maximum(jobs.deadline_s, 0)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(np.isfinite(left) & (jobs.steps > 0), jobs.steps / left, 0.0)
 
 

@@ -62,6 +62,8 @@ def makespan_in_order(jobs: Collection, before: Before, begins_s: Floats, until:
             bound_s = max(bound_s, found.certificates[0].bound)
         value_s = max(first.value, bound_s)
         found = replace(answer, certificates=(replace(first, value=value_s, bound=bound_s), *answer.certificates[1:]))
+        if value_s <= 0:  # no job has anything left to do
+            break
         ran = answer.shares.sum(axis=1)
         more = [each for each in _longest(before, begins_s / value_s + ran, 1 + TOO_LONG) if each not in chains]
         if not more and abs(first.value - tried_s) <= TOO_LONG * tried_s:

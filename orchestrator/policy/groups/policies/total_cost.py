@@ -42,7 +42,7 @@ def least_total_cost(jobs: Collection, horizon_s: float) -> Program:
 def patient_horizon_s(jobs: Collection) -> float:
     """The horizon (seconds): within it, every job without a deadline can run where it costs least, in spite of the
     quotas."""
-    took_s = _cheapest_s(jobs)
+    took_s = cheapest_s(jobs, jobs.steps, jobs.usd_per_h_started)
     waits = ~np.isfinite(jobs.deadline_s)
     longest_s = float(took_s[waits].sum(axis=1).max(initial=0.0))
     due_s = np.maximum(jobs.deadline_s[~waits], SOON_S)
@@ -56,16 +56,17 @@ def patient_horizon_s(jobs: Collection) -> float:
     return max(longest_s * (1 + ROUNDING), SOON_S)
 
 
-def _cheapest_s(jobs: Collection) -> Floats:
-    """(jobs, ways): the seconds that a job takes in the way where it costs least, in the column of that way; 0
-    elsewhere."""
+def cheapest_s(jobs: Collection, steps: Floats, usd_per_h: Floats) -> Floats:
+    """(jobs, ways): the seconds that so many `steps` (jobs,) take in the way where a job costs least, at these prices
+    (jobs, ways), in the column of that way; 0 elsewhere. If no limit has room for all its machines, any way counts: a
+    job can run in one whose limit has become smaller."""
+    able = jobs.rate > 0
+    fits = able.copy()
+    for ways, each, most in jobs.limits:
+        fits[:, ways] &= jobs.gpus[:, None] * each <= most
+    fits = np.where(fits.any(axis=1, keepdims=True), fits, able)
     with np.errstate(divide="ignore", invalid="ignore"):
-        per_step = np.where(jobs.rate > 0, jobs.usd_per_h_started / jobs.rate, np.inf)
-    for quota in jobs.quotas:
-        each = np.ones(len(quota.ways)) if quota.each is None else quota.each
-        per_step[:, quota.ways] = np.where(jobs.gpus[:, None] * each > quota.most, np.inf, per_step[:, quota.ways])
-    best = np.argmin(per_step, axis=1)
-    found = np.zeros(jobs.rate.shape)
-    every = np.arange(len(jobs))
-    found[every, best] = jobs.steps / jobs.rate[every, best]
+        best = np.argmin(np.where(fits, usd_per_h / jobs.rate, np.inf), axis=1)
+    found, every = np.zeros(jobs.rate.shape), np.arange(len(jobs))
+    found[every, best] = steps / jobs.rate[every, best]
     return found

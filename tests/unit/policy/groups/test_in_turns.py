@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from orchestrator.errors import InfeasibleError, LimitError
-from orchestrator.model import GROUP_POLICIES, GroupPolicy
-from orchestrator.policy import Demand
+from orchestrator.model import GROUP_POLICIES, GroupPolicy, Resources
+from orchestrator.policy import Demand, Running
 from orchestrator.policy.groups import in_turns as module
 from orchestrator.policy.groups.collection import Collection, Supply, collection
 from orchestrator.policy.groups.collection import Quota as Limit
-from orchestrator.policy.groups.course import Course, course
-from orchestrator.policy.groups.planning import Joint, asked, joint
+from orchestrator.policy.groups.course import Course, by_course, course, judged
+from orchestrator.policy.groups.planning import Joint, asked, joint, less_late
 from orchestrator.policy.groups.solving import cheapest
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.groups.ways_out import ways_out
@@ -230,6 +230,79 @@ def test_only_those_jobs_are_late_that_have_to_be(case: DecisionCase) -> None:
     ) as error:
         planned(case, demands(case, [(1.0, 1.05), (1.0, 1.9)]), quota(1, "cheap"))
     assert "job-0" not in str(error.value)
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_late_job_ends_as_soon_as_it_can_however_far_the_other_deadlines_are(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    case.offer("cheap", 1.0)
+    jobs = demands(case, [(10.0, 1000.0), (5.25, 10.0), (5.25, 10.0)])
+    with pytest.raises(InfeasibleError, match=r"\): job-\d \(deadline in 10 h, 10\.5 h with what is left\)"):
+        planned(case, jobs, quota(1, "cheap"), policy=policy)
+    question = less_late(asked(jobs, market_of(case, quota(1, "cheap")), case.perf()), TimeLimit(20.0))
+    unfolded = course(question, policy, joint(question, policy))
+    assert max(each.ends_s for each in unfolded.jobs[1:]) == pytest.approx(10.5 * H, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_late_job_ends_later_than_one_job_after_the_other_takes(case: DecisionCase, seed: int) -> None:
+    """One more job has a deadline in a year. It waits for all others."""
+    work = drawn(random.Random(seed), ease=0.75)
+    case.offer("cheap", 1.0)
+    jobs = demands(case, [*work, (1.0, 8760.0)])
+    question = less_late(asked(jobs, market_of(case, quota(1, "cheap")), case.perf()), TimeLimit(20.0))
+    latest_h = max(sum(hours for hours, _ in work), *(due_h or 0.0 for _, due_h in work))
+    assert question.jobs.deadline_s[:-1].max() / H <= latest_h * 1.01
+    joint(question, "cheapest")
+
+
+def test_a_job_that_runs_and_needs_all_of_its_time_is_not_late_by_a_rounding_error(case: DecisionCase) -> None:
+    """Where a job runs, it counts as a little faster, so that ties are broken."""
+    here = case.offer("cheap", 1.0)
+    case.offer("dear", 2.0)
+    jobs = demands(case, [(2.0, 4.0), (5.0, 7.0001)])
+    running = {jobs[1].job.id: Running(here, case.now)}
+    question = asked(
+        jobs, market_of(case, quota(1, "cheap"), replace(quota(1, "dear"), name="dear")), case.perf(), running
+    )
+    exactly = replace(question, jobs=replace(question.jobs, deadline_s=np.array([2.0, 5.0]) * H * (1 + 1e-6)))
+    steps = np.array([2.0, 5.0 * (1 + 8e-6)]) * H * question.jobs.rate.max(axis=1)
+    exactly = replace(exactly, jobs=replace(exactly.jobs, steps=steps))
+    unfolded = course(exactly, "cheapest", joint(exactly, "cheapest", running), running)
+    assert [each.ends_s / H for each in unfolded.jobs] == pytest.approx([2.0, 5.0], rel=1e-4)
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+@pytest.mark.parametrize("in_order", [True, False])
+def test_jobs_that_are_done_need_nothing_even_after_their_deadlines(
+    case: DecisionCase, policy: GroupPolicy, *, in_order: bool
+) -> None:
+    case.offer("cheap", 1.0)
+    jobs = [replace(each, done_steps=HOUR_STEPS) for each in demands(case, [(1.0, 0.0), (1.0, 2.0), (1.0, None)])]
+    after = {jobs[2].job.id: (jobs[0].job.id,)} if in_order else {}
+    question = asked(jobs, market_of(case, quota(1, "cheap")), case.perf())
+    plan = joint(question, policy, after=after)
+    unfolded = course(question, policy, plan, after=after)
+    assert [each.ends_s for each in unfolded.jobs] == [0.0, 0.0, 0.0]
+    if by_course(question, policy, after):
+        plan = judged(question, plan, unfolded, after)
+        assert (plan.value, plan.gap) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("due_h", [None, 9.0])
+def test_a_job_goes_on_where_the_quota_is_now_too_small_for_it(case: DecisionCase, due_h: float | None) -> None:
+    case.offer("cheaper", 0.5)
+    here = case.offer("cheap", 1.0)
+    work = [(1.0, None), (1.0, due_h)]
+    jobs = demands(case, work)
+    large = replace(jobs[0].job, spec=replace(jobs[0].job.spec, resources=Resources(nodes=2)))
+    jobs[0] = replace(jobs[0], job=large)
+    running = {large.id: Running(here, case.now)}
+    question = asked(jobs, market_of(case, quota(1, "cheap", "cheaper")), case.perf(), running)
+    plan = joint(question, "cheapest", running)
+    assert np.isfinite([plan.value, plan.bound, *(each.cost_usd for each in plan.jobs)]).all()
+    assert plan.gap < 1e-5
 
 
 @pytest.mark.parametrize("seed", range(20))
