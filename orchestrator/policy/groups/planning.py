@@ -204,6 +204,8 @@ def joint(
     tied = _tied(question, running, stays)
     jobs = tied.with_starts(question.begins_s)
     names = [each.job.name for each in question.demands]
+    if policy in FAIR:
+        require_limits(question)
     require_fast_enough(names, _tied(question, running, {}).with_starts(question.begins_s))
     turns: Turns | None = None
     try:
@@ -346,18 +348,19 @@ def less_late(question: Asked, until: TimeLimit) -> Asked:
     return replace(question, jobs=replace(question.jobs, deadline_s=ends_s - question.begins_s))
 
 
-def _finite(question: Asked, jobs: Collection) -> Collection:
-    """The collection with a limited number of machines of each way: as many as its tightest quota leaves. `alone_s`
-    values what each job has done as if there had always been as many jobs as now.
-
-    Raises InfeasibleError if a way has no quota, because then no job has to share.
-    """
+def require_limits(question: Asked) -> None:
+    """Raises InfeasibleError if a way has no quota, because then no job has to share."""
     unlimited = [name for name, limited in zip(question.ids, question.limited, strict=True) if not limited]
     if unlimited:
         raise InfeasibleError(
             f"nothing limits the machines of {unlimited[0]}, so there is nothing to share out",
             hint="use the policy cheapest, or allow only offers that a quota of your account covers",
         )
+
+
+def _finite(question: Asked, jobs: Collection) -> Collection:
+    """The collection with a limited number of machines of each way: as many as its tightest quota leaves. `alone_s`
+    values what each job has done as if there had always been as many jobs as now."""
     most = np.full(len(question.rows), np.inf)
     for quota in jobs.quotas:
         each = np.ones(len(quota.ways)) if quota.each is None else quota.each

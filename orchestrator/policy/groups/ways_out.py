@@ -33,7 +33,7 @@ from orchestrator.policy.groups.in_turns import horizon_s, least_use, possible, 
 from orchestrator.policy.groups.lateness import lateness
 from orchestrator.policy.groups.linear import OutOfTime
 from orchestrator.policy.groups.needs import Finishing
-from orchestrator.policy.groups.planning import LEAST_SHARE, NOWHERE, Asked, asked, joint
+from orchestrator.policy.groups.planning import FAIR, LEAST_SHARE, NOWHERE, Asked, asked, joint, require_limits
 from orchestrator.policy.groups.policies.cost import HARDLY, fast_enough, on_time
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.program import Allocation, Program, Total
@@ -110,6 +110,8 @@ def ways_out(
     opened, rooms = _opened(market)
     try:
         question = asked(demands, opened, perf, running, limits=limits)
+        if policy in FAIR:
+            require_limits(question)
     except InfeasibleError:
         return WaysOut()
     whole = question.jobs.with_starts(question.begins_s)
@@ -311,7 +313,8 @@ def _delay_s(jobs: Collection, named: Flags, until: TimeLimit) -> float:
 
 def _delay_in_turns_s(jobs: Collection, named: Flags, until: TimeLimit) -> float:
     """The smallest delay of the deadlines of the jobs in `named` (jobs,) if jobs take turns, rounded up."""
-    short_s, enough_s = 0.0, horizon_s(jobs) - float(jobs.deadline_s[named].min())
+    alone_s = (jobs.steps / jobs.rate.max(axis=1) - jobs.deadline_s)[named & (jobs.steps > 0)]
+    short_s, enough_s = float(alone_s.max(initial=0.0)), horizon_s(jobs) - float(jobs.deadline_s[named].min())
     precise_s = PRECISE * enough_s
     while enough_s - short_s > precise_s:
         tried_s = (short_s + enough_s) / 2

@@ -197,6 +197,8 @@ def test_other_mistakes_have_no_way_out(case: DecisionCase) -> None:
     case.offer("p5", 2.0)
     assert found(case, [job(case, "a", 1, 9.0, rates={})], quota("p5", 1)) == WaysOut()
     assert found(case, [job(case, "a", 1, None)], policy="max-min-fairness") == WaysOut()
+    hurried = [job(case, "a", 1, 0.5), job(case, "b", 1, None)]  # no deadline helps where there is nothing to share out
+    assert found(case, hurried, policy="max-min-fairness") == WaysOut()
 
 
 def test_when_the_time_is_up_the_rest_is_unknown(case: DecisionCase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,3 +211,11 @@ def test_when_the_time_is_up_the_rest_is_unknown(case: DecisionCase, monkeypatch
     out = found(case, jobs, quota("p5", 1))
     assert [name[1].name for name in out.unknown] == ["p5 instances"]
     assert out.later
+
+
+def test_a_second_of_work_after_a_deadline_that_has_passed_is_as_late_as_that_deadline(case: DecisionCase) -> None:
+    case.offer("p5", 2.0)
+    jobs = [job(case, "a", 1 / 3600, -1.0), job(case, "b", 1, 0.5)]
+    (later,) = found(case, jobs, quota("p5", 1)).later
+    assert later.delay_s == pytest.approx(3601, abs=60)
+    assert later.jobs == ("a", "b")
