@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from orchestrator.errors import LimitError
 from orchestrator.policy.groups.decomposed import solve_decomposed
 from orchestrator.policy.groups.exact import rates, solve_exactly
 from orchestrator.policy.groups.linear import Contradiction, Flags, OutOfTime
@@ -28,9 +29,15 @@ TELLING = 1.0
 the start."""
 
 
-class Uncertified(AssertionError):
-    """An answer breaks a limit, or its certificate does not hold: a defect of the engine. The answer must not be
-    used."""
+class Uncertified(LimitError):
+    """An answer breaks a limit, or its certificate does not hold: a defect of the engine. The answer must not be used.
+    Exit code 9."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the solver's plan could not be verified: {why}",
+            hint="plan jobs of such different sizes in groups of their own",
+        )
 
 
 def solve(program: Program, *, gap: float = 5e-3, central: bool = False, until: TimeLimit | None = None) -> Allocation:

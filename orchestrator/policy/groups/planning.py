@@ -18,14 +18,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.errors import InfeasibleError
 from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
-from orchestrator.policy.groups.engine import Uncertified
 from orchestrator.policy.groups.entitlement import alone
 from orchestrator.policy.groups.in_turns import NOTHING, Turns
 from orchestrator.policy.groups.lateness import conflict, lateness, require_fast_enough
@@ -229,11 +228,6 @@ def joint(
             most = program.terms[0].most
     except InfeasibleError as error:
         raise conflict(names, jobs, error, TimeLimit(MOST_S)) from error
-    except Uncertified as error:
-        raise LimitError(
-            f"the solver's plan could not be verified: {error}",
-            hint="plan jobs of such different sizes in groups of their own",
-        ) from error
     plan = _read(question, tied, jobs, found, turns, most=most, in_all=policy == "cheapest")
     return plan if found.in_time else replace(plan, stopped_after_s=until.seconds)
 

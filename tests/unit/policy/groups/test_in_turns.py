@@ -408,3 +408,25 @@ def test_without_time_for_turns_the_parts_are_constant_and_the_bound_is_simple()
     assert not found.in_time
     assert found.certificates[0].bound == pytest.approx(2.0)
     assert found.certificates[0].value > 2.2
+
+
+def test_a_second_beside_weeks_is_not_lost_to_the_rounding_errors_of_the_solver() -> None:
+    """One deadline has passed, so the first period is a second long."""
+    hurried = collection(
+        np.array(
+            [
+                [1.1300139807003038, 0.5658062014977262, 0.28310332777201064],
+                [1.9986047360243697, 0.9999166736105325, 0.4999791675346861],
+                [2.0, 1.0, 0.5],
+                [1.9999166701387443, 0.9999791671006854, 0.4999947917209196],
+            ]
+        ),
+        Supply(np.full(3, np.inf), np.array([0.5, 2.0, 5.0])),
+        gpus=np.array([2.0, 1.0, 1.0, 1.0]),
+        steps=np.array([0.72, 0.72, 0.72, 2.88]) * 1e6,
+        deadline_s=np.array([232155.656, 232155.656, -3600.0, 1725882.618]),
+        quotas=(Limit("first", np.array([0]), 1.0), Limit("second", np.array([1]), 2.0)),
+    )
+    found = module.least_late(hurried, TimeLimit(20.0))
+    assert found.late.tolist() == [True, True, True, False]
+    assert module.possible(replace(hurried, deadline_s=found.ends_s * (1 + 1e-6)), TimeLimit(20.0))
