@@ -10,7 +10,8 @@ Moving has a cost, so a running job is planned as if it were faster where it is:
 time that it takes. Under a fairness policy, jobs take turns, at most once a round. Under the others, a job keeps its
 machine for as long as the plan uses it there, and gives way only to a job that would otherwise be late. Under
 `cheapest`, of the jobs that wait for the same machines the shortest is next; the order makes no difference to the cost.
-Under `makespan`, a job counts for more the longer the jobs take that must wait for it.
+Under `makespan`, a job counts for more the longer the jobs take that must wait for it. Under every policy, jobs hurry
+for those with deadlines that must wait for them, if all can be on time so.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from orchestrator.market import Market, rooms_without, units_taken
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits, Running
-from orchestrator.policy.groups.following import knowing_what_follows
+from orchestrator.policy.groups.following import in_time_for_what_follows, knowing_what_follows
 from orchestrator.policy.groups.order import NO_ORDER, Order
 from orchestrator.policy.groups.planning import (
     FAIR,
     LEAST_SHARE,
     Asked,
+    Joint,
     asked,
     joint,
     less_late,
@@ -119,13 +121,18 @@ def group_turns(
         return GroupTurns(parts=last)
     try:
         until = TimeLimit(rules.limit_s)
-        if rules.policy == "makespan" and later.demands:
+        tried = [question]
+        if later.demands:
             all_of_them = (*question.demands, *later.demands)
             of_all = asked(all_of_them, there, perf, running, ages_s=ages_s, limits=rules.limits, partly=True)
-            question = knowing_what_follows(question, of_all, later.after, running, until=until)
-        parts, late = _parts(question, running, rules, until), False
+            if rules.policy == "makespan":
+                question = knowing_what_follows(question, of_all, later.after, running, until=until)
+            tried = [in_time_for_what_follows(question, of_all, later.after), question]
+        own_s = question.jobs.deadline_s
+        question, parts = _parts(tried, running, rules, until)
+        hurries, late = question.jobs.deadline_s < own_s, False
     except LimitError:
-        parts, late = last, True
+        parts, hurries, late = last, np.zeros(len(question.demands), dtype=bool), True
     if not parts:
         return GroupTurns(late=late)
     shares = np.array([[parts.get(each.job.id, {}).get(way, 0.0) for way in question.ids] for each in question.demands])
@@ -134,24 +141,33 @@ def group_turns(
     may = question.jobs.rate > 0 if late or fair else shares > 0
     first = 1 / (shares.sum(axis=1) * _fastest_s(question) + HARDLY) if cheapest else None
     way = turns(contenders, shares, room, rules.round_s, may, precedence=first, gather=fair)
-    given = _given(question, contenders, shares, way, room, market, free=cheapest)
+    given = _given(question, contenders, shares, way, room, market, hurries, free=cheapest)
     return GroupTurns(given, parts, late)
 
 
-def _parts(question: Asked, running: Mapping[str, Running], rules: GroupRules, until: TimeLimit) -> Parts:
-    """Each job's planned parts of the time; none if the policy has nothing to share out. Raises LimitError if the
-    solver takes too long."""
+def _parts(
+    tried: Sequence[Asked], running: Mapping[str, Running], rules: GroupRules, until: TimeLimit
+) -> tuple[Asked, Parts]:
+    """The first of these questions that has a plan, and each job's planned parts of the time; no parts if the policy
+    has nothing to share out. If none has a plan, the least work is late. Raises LimitError if the solver takes too
+    long."""
+    question = tried[-1]
     stays = {
         each.job.id: each.gap_s / rules.round_s + (0.0 if rules.policy in FAIR else rules.limits.min_gain)
         for each in question.demands
     }
-    try:
-        plan = joint(question, rules.policy, running, stays=stays, until=until)
-    except InfeasibleError:
+    for question in tried:
         try:
-            plan = joint(less_late(question, until), rules.policy, running, stays=stays, until=until)
+            return question, _of_plan(joint(question, rules.policy, running, stays=stays, until=until))
         except InfeasibleError:
-            return NO_PARTS
+            continue
+    try:
+        return question, _of_plan(joint(less_late(question, until), rules.policy, running, stays=stays, until=until))
+    except InfeasibleError:
+        return question, NO_PARTS
+
+
+def _of_plan(plan: Joint) -> Parts:
     return {each.job_id: {part.offer_id: part.share for part in each.parts} for each in plan.jobs}
 
 
@@ -196,11 +212,13 @@ def _given(
     way: Mapping[str, int],
     room: Room,
     market: Market,
+    hurries: Bools,
     *,
     free: bool,
 ) -> Given | None:
     """The turns, given the way of each job that has one; None if no job is kept from any offer. `free`: a job may use
-    every way with room for it, not only the one it was given."""
+    every way with room for it, not only the one it was given; except one that `hurries` (jobs,) for others, since by
+    itself it does not know their deadlines."""
     full = _full(contenders, way, room)
     places = _places(question, market)
     not_now: dict[str, frozenset[str]] = {}
@@ -208,7 +226,7 @@ def _given(
     known: dict[bytes, frozenset[str]] = {}
     for index, each in enumerate(contenders):
         has = way.get(each.job_id)
-        chooses = has is not None and (free or np.isfinite(question.jobs.deadline_s[index]))
+        chooses = has is not None and not hurries[index] and (free or np.isfinite(question.jobs.deadline_s[index]))
         closed = full[index] if chooses else np.ones(len(question.ids), dtype=bool)
         if has is not None:
             closed[has] = False

@@ -66,7 +66,8 @@ def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
         group = tx.group(group_id)
         able = able_to_share(ctx, tx, {job.id: job for job in jobs})
         later = [job.id for job in jobs if job.id not in able and predecessors.waits_for(tx, job) is not None]
-        asked = _asked(ctx, tx, group_id, able, later if group.policy == "makespan" else []) if able else None
+        counts = group.policy == "makespan" or any(ctx.work.jobs[each].deadline_at_ms is not None for each in later)
+        asked = _asked(ctx, tx, group_id, able, later if counts else []) if able else None
     found = GroupTurns()
     if asked is not None:
         least_s = inf if within else LEAST_TURN * round_s

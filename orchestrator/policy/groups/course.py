@@ -17,7 +17,7 @@ import numpy as np
 from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.model import GroupPolicy
 from orchestrator.policy.demand import Running
-from orchestrator.policy.groups.following import knowing_what_follows
+from orchestrator.policy.groups.following import in_time_for_what_follows, knowing_what_follows
 from orchestrator.policy.groups.order import NO_ORDER, Before, Order, before_each
 from orchestrator.policy.groups.planning import (
     LEAST_SHARE,
@@ -158,16 +158,23 @@ def _planned(
     after: Order,
     until: TimeLimit,
 ) -> Joint | None:
-    """The plan of these jobs; None if there is none. If not all can meet their deadlines, the least work is late."""
+    """The plan of these jobs; None if there is none. It leaves time for jobs that come after them and have deadlines,
+    if all can be on time so. If not all can meet their own deadlines, the least work is late."""
     question, unfinished = found.question(there), found.unfinished()
+    tried = [question]
     try:
-        if policy == "makespan" and unfinished.size > there.size:
-            question = knowing_what_follows(question, found.question(unfinished), after, running, until=until)
-        return joint(question, policy, running, until=until)
+        if unfinished.size > there.size:
+            of_all = found.question(unfinished)
+            if policy == "makespan":
+                question = knowing_what_follows(question, of_all, after, running, until=until)
+            tried = [in_time_for_what_follows(question, of_all, after), question]
+        for each in tried:
+            try:
+                return joint(each, policy, running, until=until)
+            except InfeasibleError:
+                continue
     except LimitError:
         return None
-    except InfeasibleError:
-        pass
     try:
         return joint(less_late(question, until), policy, running, until=until)
     except (LimitError, InfeasibleError):

@@ -1,4 +1,5 @@
-"""Following: what the jobs that can run now have to know of those that come after them, under `makespan`."""
+"""Following: what the jobs that can run now have to know of those that come after them: how long these take, under
+`makespan`; and their deadlines, under every policy."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from orchestrator.policy.demand import Running
-from orchestrator.policy.groups.order import Order, before_each, time_after
+from orchestrator.policy.groups.order import Order, before_each, due_before, time_after
 from orchestrator.policy.groups.planning import NOWHERE, Asked, joint, without_deadlines
 from orchestrator.policy.groups.time_limit import TimeLimit
 
@@ -29,3 +30,18 @@ def knowing_what_follows(
     after_s = dict(zip(ids, time_after(before_each(ids, after), takes_s).tolist(), strict=True))
     following_s = np.array([after_s[each.job.id] for each in question.demands])
     return replace(question, jobs=replace(question.jobs, after_s=following_s))
+
+
+def in_time_for_what_follows(question: Asked, of_all: Asked, after: Order) -> Asked:
+    """The question about jobs that can run now, with deadlines so early that the jobs `of_all` that come after them can
+    be on time, too. Each of these is assumed to run where it is fastest, from when it can start."""
+    jobs, ids = of_all.jobs, [each.job.id for each in of_all.demands]
+    start_s = np.zeros(jobs.rate.shape) if jobs.start_s is None else jobs.start_s
+    with np.errstate(divide="ignore"):
+        takes_s = np.where(jobs.rate > 0, start_s + jobs.steps[:, None] / jobs.rate, np.inf).min(axis=1)
+    takes_s = np.where(jobs.steps > 0, takes_s, 0.0)
+    due_s = due_before(before_each(ids, after), jobs.deadline_s + of_all.begins_s, takes_s)
+    of_job = dict(zip(ids, due_s.tolist(), strict=True))
+    own_s = question.jobs.deadline_s
+    found_s = np.array([of_job[each.job.id] for each in question.demands]) - question.begins_s
+    return replace(question, jobs=replace(question.jobs, deadline_s=np.minimum(own_s, found_s)))

@@ -49,6 +49,16 @@ def time_after(before: Before, takes: Floats) -> Floats:
     return found
 
 
+def due_before(before: Before, due_s: Floats, takes: Floats) -> Floats:
+    """(jobs,): when each job has to end at the latest: by its own deadline, and so early that each job after it can
+    take its time (`takes` (jobs,)) until its own."""
+    found = np.array(due_s, dtype=float)
+    for job in reversed(in_turn(before)):
+        for each in before[job]:
+            found[each] = min(found[each], found[job] - takes[job])
+    return found
+
+
 def in_turn(before: Before) -> list[int]:
     """All jobs, each after those before it."""
     missing, following = [len(set(each)) for each in before], [list[int]() for _ in before]

@@ -10,7 +10,7 @@ import numpy as np
 from orchestrator.errors import InfeasibleError
 from orchestrator.policy.groups.collection import Collection
 from orchestrator.policy.groups.engine import TELLING, solve
-from orchestrator.policy.groups.in_turns import Turns, cheapest_turns, due_turns, takes_turns, windows
+from orchestrator.policy.groups.in_turns import Turns, cheapest_turns, due_turns, windows
 from orchestrator.policy.groups.linear import Contradiction, OutOfTime
 from orchestrator.policy.groups.policies.total_cost import least_total_cost, patient_horizon_s
 from orchestrator.policy.groups.problem import Floats
@@ -28,8 +28,7 @@ SAME_COST = 1e-6
 
 def cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Turns | None]:
     """The plan of least total cost; and the turns, if jobs take turns because that is cheaper, or else not possible."""
-    window_s = windows(jobs)
-    taking_turns = bool(np.isfinite(window_s).any()) and len(np.unique(window_s)) > 1
+    taking_turns = _can_take_turns(jobs)
     found: Allocation | None = None
     try:
         found = _constant(jobs, until, 1 if taking_turns else TRIES)
@@ -50,6 +49,12 @@ def cheapest(jobs: Collection, until: TimeLimit) -> tuple[Allocation, Turns | No
     nothing: Floats = np.zeros(0)
     certificate = Certificate(turns.value, turns.bound, nothing, nothing)
     return Allocation(nothing, nothing, turns.now, nothing, (certificate,)), turns
+
+
+def _can_take_turns(jobs: Collection) -> bool:
+    """Whether there is a deadline, and some jobs have more time than others; those without a deadline have most."""
+    window_s = windows(jobs)
+    return bool(np.isfinite(window_s).any()) and len(np.unique(window_s)) > 1
 
 
 def _constant(jobs: Collection, until: TimeLimit, tries: int) -> Allocation:
@@ -89,7 +94,7 @@ def in_time(jobs: Collection, program: Program, until: TimeLimit) -> tuple[Alloc
     try:
         return solve(program, until=until), None
     except InfeasibleError:
-        if not takes_turns(jobs):
+        if not _can_take_turns(jobs):
             raise
     turns = due_turns(jobs, until)
     bound = solve(replace(program, at_least=None), until=until).certificates[0].bound

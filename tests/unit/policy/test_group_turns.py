@@ -231,3 +231,40 @@ def test_under_makespan_the_job_that_others_wait_for_has_the_fast_machine(case: 
     assert fast in kept_off(found, jobs)["alone"]
     found = given(case, jobs, *quotas, policy="makespan")
     assert fast in kept_off(found, jobs)["head"]
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_has_its_turn_if_one_that_waits_for_it_would_be_late_otherwise(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [job(case, "other", hours=9.0), job(case, "first", hours=10.0)]
+    last = job(case, "last", hours=10.0, deadline_at_ms=case.now + 21 * HOUR_MS)
+    later = Later((last,), {"last": ("first",)})
+    found = given(case, jobs, quota(1, "only"), policy=policy, later=later)
+    assert kept_off(found, jobs) == {"other": {only}, "first": set()}
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_that_hurries_for_another_has_a_machine_that_is_fast_enough(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    """By itself it would take the cheap one."""
+    cheap, _ = case.offer("cheap", 1.0), case.offer("fast", 9.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 2.0}
+    jobs = [job(case, "first", hours=10.0, rates=rates), job(case, "other", hours=9.0, rates=rates)]
+    last = job(case, "last", hours=10.0, rates=rates, deadline_at_ms=case.now + 11 * HOUR_MS)
+    later = Later((last,), {"last": ("first",)})
+    found = given(case, jobs, quota(1, "cheap"), replace(quota(1, "fast"), name="fast"), policy=policy, later=later)
+    assert kept_off(found, jobs)["first"] == {cheap}
+
+
+def test_a_job_does_not_hurry_for_one_that_is_late_anyway(case: DecisionCase) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [
+        job(case, "due", hours=9.0, deadline_at_ms=case.now + 10 * HOUR_MS),
+        job(case, "first", hours=10.0),
+    ]
+    last = job(case, "last", hours=10.0, deadline_at_ms=case.now + 21 * HOUR_MS)
+    later = Later((last,), {"last": ("first",)})
+    assert kept_off(given(case, jobs, quota(1, "only"), later=later), jobs) == {"due": set(), "first": {only}}

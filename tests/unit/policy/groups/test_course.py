@@ -150,6 +150,30 @@ def test_a_deadline_is_kept_also_when_a_job_starts_late(case: DecisionCase) -> N
     assert ends_h(found)[-1] <= 2.6 * 1.001
 
 
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_hurries_if_one_that_comes_after_it_has_a_deadline(case: DecisionCase, policy: GroupPolicy) -> None:
+    """Otherwise it would share the machine with the other job, or be after it, and the last would be late."""
+    case.offer("cheap", 1.0)
+    jobs = [*hours(case, 1, 1), job(case, 2, deadline_s=2.1 * HOUR_S)]
+    _, first, last = ids(jobs)
+    found = unfolded(case, jobs, quota(1, "cheap"), policy=policy, after={last: (first,)})
+    assert ends_h(found)[2] <= 2.1 * 1.001
+    assert max(ends_h(found)) == pytest.approx(3.0, rel=0.02)
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_deadline_of_its_own_comes_before_that_of_a_job_after_another(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    """Not both can be kept."""
+    case.offer("cheap", 1.0)
+    jobs = [job(case, 0, deadline_s=1.1 * HOUR_S), job(case, 1), job(case, 2, deadline_s=2.1 * HOUR_S)]
+    _, first, last = ids(jobs)
+    found = unfolded(case, jobs, quota(1, "cheap"), policy=policy, after={last: (first,)})
+    assert ends_h(found)[0] <= 1.1 * 1.001
+    assert max(ends_h(found)) == pytest.approx(3.0, rel=0.02)
+
+
 def test_a_deadline_that_cannot_be_kept_after_the_others_is_late(case: DecisionCase) -> None:
     case.offer("cheap", 1.0)
     jobs = [*hours(case, 2, 2), job(case, 2, deadline_s=1.5 * HOUR_S)]

@@ -160,6 +160,17 @@ def test_machines_of_which_all_are_needed_at_first_leave_nothing_to_others(case:
         assert np.isfinite([plan.value, plan.bound, plan.gap]).all(), policy
 
 
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_without_a_deadline_waits_for_one_that_needs_all_of_its_time(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    case.offer("cheap", 1.0)
+    work = [(1.0, 1.0 + 1e-7), (1.0, None)]
+    _, unfolded = planned(case, demands(case, work), quota(1, "cheap"), policy=policy)
+    assert late_h(work, unfolded) <= 1e-3
+    assert unfolded.ends_s == pytest.approx(2 * H, rel=1e-2)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_possible_on_one_machine_is_planned_and_nothing_else(case: DecisionCase, seed: int) -> None:
     rng = random.Random(seed)
