@@ -37,7 +37,7 @@ def in_time_for_what_follows(question: Asked, of_all: Asked, after: Order) -> As
     be on time, too. Each of these is assumed to run where it is fastest, from when it can start."""
     jobs, ids = of_all.jobs, [each.job.id for each in of_all.demands]
     start_s = np.zeros(jobs.rate.shape) if jobs.start_s is None else jobs.start_s
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         takes_s = np.where(jobs.rate > 0, start_s + jobs.steps[:, None] / jobs.rate, np.inf).min(axis=1)
     takes_s = np.where(jobs.steps > 0, takes_s, 0.0)
     due_s = due_before(before_each(ids, after), jobs.deadline_s + of_all.begins_s, takes_s)

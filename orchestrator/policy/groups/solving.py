@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestrator.errors import InfeasibleError
 from orchestrator.policy.groups.collection import Collection
-from orchestrator.policy.groups.engine import TELLING, solve
+from orchestrator.policy.groups.engine import TELLING, Uncertified, solve
 from orchestrator.policy.groups.in_turns import Turns, cheapest_turns, due_turns, windows
 from orchestrator.policy.groups.linear import Contradiction, OutOfTime
 from orchestrator.policy.groups.policies.total_cost import least_total_cost, patient_horizon_s
@@ -93,7 +93,7 @@ def in_time(jobs: Collection, program: Program, until: TimeLimit) -> tuple[Alloc
     """
     try:
         return solve(program, until=until), None
-    except InfeasibleError:
+    except (InfeasibleError, Uncertified):
         if not _can_take_turns(jobs):
             raise
     turns = due_turns(jobs, until)
@@ -102,7 +102,7 @@ def in_time(jobs: Collection, program: Program, until: TimeLimit) -> tuple[Alloc
     nothing: Floats = np.zeros(0)
     try:
         found = solve(replace(program, at_least=need), until=until)
-    except InfeasibleError:  # some jobs have to wait, and an infinite ratio has no program
+    except (InfeasibleError, Uncertified):  # some jobs have to wait, and an infinite ratio has no program
         term = program.terms[0]
         assert isinstance(term, Ratio)
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -161,11 +161,12 @@ def test_machines_of_which_all_are_needed_at_first_leave_nothing_to_others(case:
 
 
 @pytest.mark.parametrize("policy", GROUP_POLICIES)
+@pytest.mark.parametrize("slack", [0.0, 1e-9, 1e-8, 1e-7, 1e-6])
 def test_a_job_without_a_deadline_waits_for_one_that_needs_all_of_its_time(
-    case: DecisionCase, policy: GroupPolicy
+    case: DecisionCase, policy: GroupPolicy, slack: float
 ) -> None:
     case.offer("cheap", 1.0)
-    work = [(1.0, 1.0 + 1e-7), (1.0, None)]
+    work = [(1.0, 1.0 + slack), (1.0, None)]
     _, unfolded = planned(case, demands(case, work), quota(1, "cheap"), policy=policy)
     assert late_h(work, unfolded) <= 1e-3
     assert unfolded.ends_s == pytest.approx(2 * H, rel=1e-2)
