@@ -25,7 +25,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from orchestrator.policy.slack.budget import BudgetPlanner, Move
-from orchestrator.policy.slack.planner import Act, Planner, Situation, Terms, require_numbers
+from orchestrator.policy.slack.planner import Act, Planner
+from orchestrator.policy.slack.situation import Situation, Terms, require_numbers
 
 NAME, BUDGET = "deadline", "budget"
 KNOWN = (NAME, BUDGET)

@@ -28,8 +28,9 @@ from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.routes import Routes
 from orchestrator.policy.slack.grid import TOO_LATE
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
-from orchestrator.policy.slack.planner import Action, Planner, Situation, Terms
+from orchestrator.policy.slack.planner import Action, Planner
 from orchestrator.policy.slack.problem import Problem
+from orchestrator.policy.slack.situation import Situation, Terms
 from orchestrator.policy.slack.spells import Spells
 from orchestrator.policy.slack.value import ValueTable
 from providers.money import NANO_USD

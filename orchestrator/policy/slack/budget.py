@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.policy.slack.money import MoneyTable
-from orchestrator.policy.slack.planner import THERE_H, TIE, TROUBLE, Action, Planner, Situation, Terms, require_numbers
+from orchestrator.policy.slack.planner import THERE_H, TIE, TROUBLE, Action, Planner
+from orchestrator.policy.slack.situation import Situation, Terms, require_numbers
 from orchestrator.policy.slack.spells import Floats, Spells
 
 NEVER_OVER = 1e-6
@@ -73,6 +74,7 @@ class BudgetPlanner(Planner):
         require_numbers("remaining work or overhead", (now.work_h, now.overhead_left_h))
         if self._by_deadline is not None:
             options = self._by_deadline.options(now)
+            self._probes.expected_usd = min(option.usd for option in options)
             if options[0].usd <= self.left_usd:
                 cheapest = [
                     Move(each.action, each.pool, self._bill(each.action, each.pool, now), each.usd) for each in options

@@ -7,13 +7,14 @@ hours since the first tick; a tick is how often the caller can act.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from orchestrator.policy.slack.alone import AloneTable
 from orchestrator.policy.slack.grid import TOO_LATE
+from orchestrator.policy.slack.probes import Probes
 from orchestrator.policy.slack.problem import Problem
+from orchestrator.policy.slack.situation import Situation, Terms, require_numbers
 from orchestrator.policy.slack.spells import Floats, Spells
 from orchestrator.policy.slack.value import ValueTable
 
@@ -36,9 +37,6 @@ CHECK_H = 2.0
 """How often changes of rates and prices are checked, in hours."""
 JUMPED, JUMP_H = 1.3, 0.5
 """A price that has changed by the factor JUMPED is already noticed after JUMP_H hours."""
-PROBE_SHARE, PROBES_AHEAD = 0.01, 0.5
-"""The share of the time for which probes may be billed, and the share of the work's time that counts as already passed
-when the job begins."""
 TIE = 0.01
 """An action must be better than one that is less trouble (TROUBLE) by this share of a tick's on-demand price."""
 MARGIN_TICKS = 1
@@ -47,55 +45,6 @@ MARGIN_TICKS = 1
 AnyTable: TypeAlias = ValueTable | AloneTable
 
 TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2}
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What does not change during a job. Raises ValueError if there is no pool, if a pool lacks a price or a speed, or
-    if a number is not possible.
-
-    - `speed`: by pool. Hours of work are those of a machine with speed 1.
-    - `egress_usd`: what a launch costs, by the pool of the checkpoint (row) and that of the launch (column).
-    - `only_spot`, `only_on_demand`: pools with only one kind of machine. The other price of such a pool is ignored.
-    - `kept_h`: for how long a machine that is bought on demand is kept; at least a tick, and less if keeping it would
-      endanger the deadline.
-    """
-
-    restart_h: float
-    tick_h: float
-    on_demand_usd: tuple[float, ...]
-    egress_usd: Floats
-    speed: tuple[float, ...]
-    probe_h: float = 0.0
-    only_spot: frozenset[int] = frozenset()
-    only_on_demand: frozenset[int] = frozenset()
-    kept_h: float = 0.0
-
-    def __post_init__(self) -> None:
-        count = len(self.on_demand_usd)
-        if count == 0 or self.egress_usd.shape != (count, count):
-            raise ValueError(f"a market needs pools with an on-demand price and egress prices each: {self}")
-        if len(self.speed) != count or not all(0 < each < math.inf for each in self.speed):
-            raise ValueError(f"each pool needs a positive speed: {self.speed}")
-        if not self.tick_h > 0:
-            raise ValueError(f"a tick must take some time, not {self.tick_h} h")
-        require_numbers("on-demand price", self.on_demand_usd)
-        require_numbers("egress price", self.egress_usd.ravel().tolist())
-        hours = (self.restart_h, self.tick_h, self.probe_h, self.kept_h)
-        require_numbers("restart overhead, tick, length of a probe or time that a machine is kept", hours)
-
-
-class Situation(NamedTuple):
-    """What is known now. `ticks_left` includes the present tick; `running` is (pool, whether the machine is spot); `at`
-    is the pool of the checkpoint."""
-
-    now_h: float
-    ticks_left: int
-    work_h: float
-    running: tuple[int, bool] | None
-    overhead_left_h: float
-    at: int | None
-    spot_usd: tuple[float, ...]
 
 
 class Option(NamedTuple):
@@ -145,48 +94,17 @@ class Planner:
         self._table: AnyTable | None = None
         self._checked_h = 0.0
         self._rates: list[tuple[Floats, ...]] = []
-        self._probed_h = 0.0
-        self._began: tuple[float, float] | None = None  # when, and the hours of work then
+        self._probes = Probes(terms, self.spells, self.fastest)
 
     def to_probe(self, now: Situation) -> list[int]:
-        """The pools to look at now: as many as may be billed, of those that cost less than on-demand. Pools that were
-        not looked at for longest come first. The probe of a large machine counts as several probes of a small one.
-
-        A single pool is looked at only while the job runs on demand, because capacity that has been there for a while
-        is worth going back to sooner than capacity that has just come. While nothing runs, trying a launch gives the
-        same information at no cost.
-        """
-        if self._late(now) or (self.spells.pools == 1 and now.running is None):
-            return []
-        terms, probe_h = self.terms, self.terms.probe_h
-        if self._began is None:
-            self._began = (now.now_h, now.work_h / self.fastest)
-        allowed_h = PROBE_SHARE * (PROBES_AHEAD * self._began[1] + now.now_h - self._began[0])
-        here = now.running[0] if now.running is not None and now.running[1] else None
-        if here is not None and self.spells.pools == 1:
-            return []
-        bought = min(price / speed for price, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
-        looks = sorted(
-            (-1.0 if (at_h := self.spells.last_look_h(pool)) is None else at_h, pool)
-            for pool in range(self.spells.pools)
-            if pool != here and now.spot_usd[pool] / terms.speed[pool] < bought
-        )
-        found, left_h = [], allowed_h - self._probed_h
-        for at_h, pool in looks:
-            cost_h = probe_h * self._size(pool)
-            if at_h < now.now_h - 1e-9 and cost_h <= left_h + 1e-9 * (left_h > 0):
-                found.append(pool)
-                left_h -= cost_h
-        return found
-
-    def _size(self, pool: int) -> float:
-        """The size of a pool's machine: how many of the slowest machines do the same work, and cost about the same."""
-        return self.terms.speed[pool] / min(self.terms.speed)
+        """The pools to look at now (see Probes); none if only buying on demand could still meet the deadline."""
+        return [] if self._late(now) else self._probes.due(now)
 
     def probed(self, pool: int, there: bool, now: Situation) -> None:
         """Records a probe. It is billed if there was capacity."""
         self.spells.saw(pool, there, now.now_h)
-        self._probed_h += self.terms.probe_h * there * self._size(pool)
+        if there:
+            self._probes.billed(pool)
 
     def best(self, now: Situation) -> Act:
         """The first of `options`.
@@ -224,6 +142,7 @@ class Planner:
             if now.running != (pool, True) and self.spells.seen(pool, now.now_h) is not False:
                 found.append(look.take(pool, instead))
         least = min(option.usd for option in found)
+        self._probes.expected_usd = least
         if least < TOO_LATE * self.unit_usd:
             tie_usd = TIE * self.terms.tick_h * self.unit_usd
             return sorted(found, key=lambda option: option.usd + tie_usd * TROUBLE[option.action])
@@ -482,10 +401,3 @@ class _Ahead:
         broken = self._table.lost(number, *self._usable(slack_h), self._states)
         cost = self._now.spot_usd[pool] * self._used_h(pool, overhead_h, tick_h)
         return min(cost + ((1 - lost) * kept + lost * broken) * self._unit_usd, self._too_late_usd)
-
-
-def require_numbers(what: str, values: Iterable[float]) -> None:
-    """Raises ValueError if one of the values is negative or not finite. `what` names them in the message."""
-    for value in values:
-        if not 0 <= value < math.inf:
-            raise ValueError(f"a {what} is {value}; it must be a finite number of at least 0")

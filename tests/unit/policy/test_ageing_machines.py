@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.slack.planner import Planner
 from orchestrator.policy.slack.problem import Problem
+from orchestrator.policy.slack.situation import Situation, Terms
 from orchestrator.policy.slack.spells import Spells
 from orchestrator.policy.slack.value import ValueTable
 

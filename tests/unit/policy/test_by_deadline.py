@@ -19,7 +19,8 @@ from orchestrator.policy.ranking.cost import forecast_of
 from orchestrator.policy.ranking.eligible import Filter
 from orchestrator.policy.ranking.order import rank
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
-from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.slack.planner import Planner
+from orchestrator.policy.slack.situation import Situation, Terms
 from orchestrator.policy.trace import trace
 from providers.money import usd
 

@@ -16,8 +16,9 @@ from orchestrator.policy.slack.ageing import AgedRates
 from orchestrator.policy.slack.alone import AloneTable
 from orchestrator.policy.slack.grid import TOO_LATE
 from orchestrator.policy.slack.known import KnownSpells, PoolRates
-from orchestrator.policy.slack.planner import Planner, Situation, Terms
+from orchestrator.policy.slack.planner import Planner
 from orchestrator.policy.slack.problem import Problem
+from orchestrator.policy.slack.situation import Situation, Terms
 from orchestrator.policy.slack.spells import Spells
 from orchestrator.policy.slack.value import ValueTable
 from tests.unit.arena.small_markets import task, trace

@@ -1,0 +1,89 @@
+"""Which pools to look at, and how often: a probe must be cheap beside what knowing more could save.
+
+Probes are billed if there is capacity. Launches are tried for free, so a probe never decides where the job goes now. It
+shows how long capacity stays and how soon it returns, and so how much slack the rest of the work needs.
+"""
+
+from __future__ import annotations
+
+import math
+
+from orchestrator.policy.slack.situation import Situation, Terms
+from orchestrator.policy.slack.spells import Spells
+
+WORTH = 0.15
+"""The share that probes may cost of what knowing more could save."""
+MOST, AHEAD = 0.01, 0.5
+"""The share of the time for which probes may be billed at most, and the share of the work's time that counts as already
+passed when the job begins."""
+
+
+class Probes:
+    """The probes of one job.
+
+    Knowing all capacity in advance could save at most the expected cost to finish, less that of all the work on spot
+    at today's lowest price. Probes may cost WORTH of that, in equal parts for each pool, spread over the time that the
+    work takes. So capacity is hardly ever probed if spot is expected to be there all the time, and often if much would
+    have to be bought on demand.
+
+    `expected_usd` is the expected cost to finish, as last found; as long as it is not known, only MOST counts.
+    """
+
+    def __init__(self, terms: Terms, spells: Spells, fastest: float) -> None:
+        """`fastest` is the speed of the fastest on-demand machine."""
+        self._terms, self._spells, self._fastest = terms, spells, fastest
+        self.expected_usd = math.inf
+        self._billed_h = 0.0
+        self._began: tuple[float, float] | None = None  # when, and the hours of work then
+
+    def due(self, now: Situation) -> list[int]:
+        """The pools to look at now, of those that cost less than on-demand. Pools that were not looked at for longest
+        come first, up to MOST.
+
+        A single pool is looked at only while the job runs on demand, because capacity that has been there for a while
+        is worth going back to sooner than capacity that has just come. While nothing runs, trying a launch gives the
+        same information at no cost.
+        """
+        terms, probe_h, alone = self._terms, self._terms.probe_h, self._spells.pools == 1
+        here = now.running[0] if now.running is not None and now.running[1] else None
+        if alone and (now.running is None or here is not None):
+            return []
+        if self._began is None:
+            self._began = (now.now_h, now.work_h / self._fastest)
+        left_h = MOST * (AHEAD * self._began[1] + now.now_h - self._began[0]) - self._billed_h
+        bought = min(price / speed for price, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
+        looks = sorted(
+            (-1.0 if (at_h := self._spells.last_look_h(pool)) is None else at_h, pool)
+            for pool in range(self._spells.pools)
+            if pool != here and now.spot_usd[pool] / terms.speed[pool] < bought
+        )
+        worth_usd = self._worth_usd(now)
+        found = []
+        for at_h, pool in looks:
+            cost_h = probe_h * self._size(pool)
+            if at_h < now.now_h - 1e-9 and cost_h <= left_h + 1e-9 * (left_h > 0) and self._pays(pool, worth_usd, now):
+                found.append(pool)
+                left_h -= cost_h
+        return found
+
+    def billed(self, pool: int) -> None:
+        """Records a probe that found capacity."""
+        self._billed_h += self._terms.probe_h * self._size(pool)
+
+    def _worth_usd(self, now: Situation) -> float:
+        """What the probes of one pool may cost until the work is done."""
+        spot = min(price / speed for price, speed in zip(now.spot_usd, self._terms.speed, strict=True))
+        return WORTH * max(self.expected_usd - spot * now.work_h, 0.0) / self._spells.pools
+
+    def _pays(self, pool: int, worth_usd: float, now: Situation) -> bool:
+        """Whether probes of the pool, as far apart as this one is from the last look, cost no more than they may. One
+        that was never looked at has its first probe if a single one is worth its price."""
+        at_h = self._spells.last_look_h(pool)
+        part = 1.0
+        if at_h is not None:
+            part = min((now.now_h - at_h) * self._fastest / max(now.work_h, 1e-9), 1.0)
+        return self._terms.probe_h * now.spot_usd[pool] <= worth_usd * part
+
+    def _size(self, pool: int) -> float:
+        """The size of a pool's machine: how many of the slowest machines do the same work, and cost about the same."""
+        return self._terms.speed[pool] / min(self._terms.speed)
