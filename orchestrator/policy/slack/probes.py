@@ -24,7 +24,7 @@ class Probes:
     Knowing all capacity in advance could save at most the expected cost to finish, less that of all the work on spot
     at today's lowest price. Probes may cost WORTH of that, in equal parts for each pool, spread over the time that the
     work takes. So capacity is hardly ever probed if spot is expected to be there all the time, and often if much would
-    have to be bought on demand.
+    have to be bought on demand, or if the pool is probably empty, so that the probe is free.
 
     `expected_usd` is the expected cost to finish, as last found; as long as it is not known, only MOST counts.
     """
@@ -76,13 +76,14 @@ class Probes:
         return WORTH * max(self.expected_usd - spot * now.work_h, 0.0) / self._spells.pools
 
     def _pays(self, pool: int, worth_usd: float, now: Situation) -> bool:
-        """Whether probes of the pool, as far apart as this one is from the last look, cost no more than they may. One
-        that was never looked at has its first probe if a single one is worth its price."""
+        """Whether probes of the pool, as far apart as this one is from the last look, are expected to cost no more than
+        they may. One that was never looked at has its first probe if a single one is worth its price."""
         at_h = self._spells.last_look_h(pool)
         part = 1.0
         if at_h is not None:
             part = min((now.now_h - at_h) * self._fastest / max(now.work_h, 1e-9), 1.0)
-        return self._terms.probe_h * now.spot_usd[pool] <= worth_usd * part
+        there = float(self._spells.state(pool, now.now_h)[self._spells.away :].sum())
+        return there * self._terms.probe_h * now.spot_usd[pool] <= worth_usd * part
 
     def _size(self, pool: int) -> float:
         """The size of a pool's machine: how many of the slowest machines do the same work, and cost about the same."""

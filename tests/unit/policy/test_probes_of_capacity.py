@@ -61,8 +61,16 @@ def test_probes_of_each_pool_cost_their_share_of_what_knowing_more_could_save(ex
     for pool in (0, 1):
         spells.saw(pool, True, 10.0)
     if every_h > TICK_H:
-        assert found.due(at(10.0 + 0.99 * every_h)) == []
+        assert found.due(at(10.0 + 0.8 * every_h)) == []  # later, there may be no capacity, and the probe is cheaper
     assert found.due(at(10.0 + 1.01 * every_h)) == [0, 1]
+
+
+def test_a_pool_that_is_probably_empty_is_looked_at_sooner_because_that_is_free():
+    found, spells = probes()
+    found.expected_usd = 53.0
+    spells.saw(0, False, 10.0)
+    spells.saw(1, True, 10.0)
+    assert found.due(at(10.0 + TICK_H)) == [0]
 
 
 def test_as_long_as_the_cost_is_not_known_only_the_limit_counts():
