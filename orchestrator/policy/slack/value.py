@@ -71,11 +71,11 @@ class ValueTable(PoolTable):
         self._steps = max(2, min(steps or wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
         self._grid = Grid(problem, self._steps, SLACKS_ALONE if alone else SLACKS)
-        self._modes, self._spot = self._solved(spells, self._places)
+        self._modes, self._renewed, self._spot = self._solved(spells, self._places)
 
     def waiting(self, at: int | None, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """The cost to finish if nothing runs and the checkpoint is in the pool `at`."""
-        return self._at(hours_left, slack_h, self._modes[:, self._place_of[at]], joint(states))
+        return self._at(hours_left, slack_h, self._renewed[:, self._place_of[at]], joint(states))
 
     def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats], number: int = 0) -> float:
         """The cost to finish while a machine runs on demand, in the pool with this number among the on-demand pools."""
@@ -133,11 +133,14 @@ class ValueTable(PoolTable):
             nothing &= ~awaits
         return found
 
-    def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
-        """(values while no spot machine runs, over (step, mode, joint state, slack); values on spot, over (step, pool,
-        the machine's phase and the others' joint state, slack)).
+    def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table, Table]:
+        """(values while no spot machine runs, over (step, mode, joint state, slack); those of a waiting job that has
+        just found a pool's capacity back; values on spot, over (step, pool, the machine's phase and the others' joint
+        state, slack)).
 
         The modes are: nothing runs and the checkpoint is in each of the places, or nowhere; a machine runs on demand.
+        Capacity has the age that it has on average. But if a job waits, what it finds has just returned, so that its
+        machine would be young; if it waits for another step and the capacity is still there, it is older.
         """
         its, grid, step_h = self.problem, self._grid, self._step_h
         count, size = len(its.pools), grid.size
@@ -176,7 +179,12 @@ class ValueTable(PoolTable):
         modes = np.zeros((self._steps + 1, on_demand + len(bought_at), states, size), np.float32)
         spot = np.zeros((self._steps + 1, count, ages, besides, size), np.float32)
         begun = np.full((len(machines), states, size), np.inf, np.float32)  # a machine that has just started
-        begun_rows = begun.reshape(-1, size)
+        young = begun.copy()  # the same, if its capacity has just returned
+        begun_rows, young_rows = begun.reshape(-1, size), young.reshape(-1, size)
+        ageing = ages > 1
+        renewed = np.zeros_like(modes[:, :on_demand]) if ageing else modes[:, :on_demand]
+        newly = (np.arange(states) & ~np.arange(states)[:, None]) > 0  # whether a pool's capacity returned meanwhile
+        apart = np.concatenate([every * ~newly, every * newly], axis=1)
         constant = [spells.constant(pool) for pool in its.pools]
         steady = [within(*rates, step_h) for rates in constant if rates is not None]
         long = LongSteps(its, grid, step_h, steady) if len(steady) == count else None
@@ -199,23 +207,26 @@ class ValueTable(PoolTable):
             go_on = np.minimum(rented(k, every @ before[on_demand:]) + bought_bill[k], TOO_LATE)
             begun_rows[begins] = launched(k, on_spot[:, 0] if ages == 1 else (fresh * on_spot).sum(axis=1))
             begun[count:] = bought(k, go_on)
-            if long is None:
+            if ageing:
+                young_rows[begins] = launched(k, on_spot[:, 0])
+                young[count:] = begun[count:]
+                best[:] = waited(k, apart @ np.concatenate([before[:on_demand], renewed[k - 1]], axis=1))
+                renewed[k] = best
+            elif long is None:
                 best[:] = waited(k, every @ before[:on_demand])
             else:
                 ended[:] = waited(k, before[:on_demand])
                 returned = long.back(k, rows.take(present, axis=0)) + way_there
                 np.minimum(ended[:, self._present], returned, out=back)
                 np.matmul(found, outcomes, out=best)
-            for (first, *more), way in reached:
-                least = begun[first]
-                for number in more:
-                    least = np.minimum(least, begun[number])
-                np.minimum(best, least + way, out=best)
-            if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
-                best[..., -1] = restart_usd
+            for values, machine in ((best, begun), (renewed[k], young)) if ageing else ((best, begun),):
+                for at, way in reached:
+                    np.minimum(values, machine[at].min(axis=0) + way, out=values)
+                if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
+                    values[..., -1] = restart_usd
             np.minimum(go_on, best[bought_at], out=modes[k, on_demand:])
             np.minimum(on_spot, best.reshape(-1, size).take(left, axis=0)[:, None], out=spot[k])
-        return modes, spot.reshape(self._steps + 1, count, -1, size)
+        return modes, renewed, spot.reshape(self._steps + 1, count, -1, size)
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:

@@ -69,3 +69,21 @@ def test_capacity_that_has_just_come_counts_for_less_than_capacity_that_has_been
     now_h = 2_039 * TICK_H
     assert spells.useful(0, now_h) == pytest.approx(spells.soon(0, now_h))
     assert spells.useful(1, now_h)[-1] < 0.7 * spells.soon(1, now_h)[-1]
+
+
+@pytest.mark.parametrize("other_usd", [1.5, 2.0])
+def test_a_waiting_job_takes_capacity_that_has_just_returned(other_usd):
+    """It does not wait until that is older: by then, most of it is gone again, and so is the slack."""
+    tick_h, now_h = 1 / 6, 0.0
+    spells = Spells(2, tick_h, machine_h=(0.5, 2.0))
+    for number in range(12):
+        for there, hours in ((True, 12.0 if number % 3 == 0 else 0.5), (False, 1.0)):
+            for _ in range(round(hours / tick_h)):
+                for pool in (0, 1):
+                    spells.saw(pool, there, now_h)
+                now_h += tick_h
+    spells.saw(0, True, now_h)
+    spells.saw(1, False, now_h)
+    planner = Planner(Terms(tick_h, tick_h, (6.0, 6.0), np.zeros((2, 2)), (1.0, 1.0)), spells)
+    best = planner.best(Situation(now_h, round(28 / tick_h), 20.0, None, 0.0, 0, (1.0, other_usd)))
+    assert (best.action, best.pool) == ("spot", 0)
