@@ -32,6 +32,7 @@ class Probes:
     def __init__(self, terms: Terms, spells: Spells, fastest: float) -> None:
         """`fastest` is the speed of the fastest on-demand machine."""
         self._terms, self._spells, self._fastest = terms, spells, fastest
+        self._bought_usd = min(usd / speed for usd, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
         self.expected_usd = math.inf
         self._billed_h = 0.0
         self._began: tuple[float, float] | None = None  # when, and the hours of work then
@@ -51,11 +52,12 @@ class Probes:
         if self._began is None:
             self._began = (now.now_h, now.work_h / self._fastest)
         left_h = MOST * (AHEAD * self._began[1] + now.now_h - self._began[0]) - self._billed_h
-        bought = min(price / speed for price, speed in zip(terms.on_demand_usd, terms.speed, strict=True))
+        if left_h < 0:
+            return []
         looks = sorted(
             (-1.0 if (at_h := self._spells.last_look_h(pool)) is None else at_h, pool)
             for pool in range(self._spells.pools)
-            if pool != here and now.spot_usd[pool] / terms.speed[pool] < bought
+            if pool != here and now.spot_usd[pool] / terms.speed[pool] < self._bought_usd
         )
         worth_usd = self._worth_usd(now)
         found = []

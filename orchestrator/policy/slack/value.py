@@ -71,15 +71,15 @@ class ValueTable(PoolTable):
         self._steps = max(2, min(steps or wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
         self._grid = Grid(problem, self._steps, SLACKS_ALONE if alone else SLACKS)
-        self._modes, self._renewed, self._spot = self._solved(spells, self._places)
+        self._idle, self._bought, self._spot = self._solved(spells, self._places)
 
     def waiting(self, at: int | None, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """The cost to finish if nothing runs and the checkpoint is in the pool `at`."""
-        return self._at(hours_left, slack_h, self._renewed[:, self._place_of[at]], joint(states))
+        return self._at(hours_left, slack_h, self._idle[:, -1, self._place_of[at]], joint(states))
 
     def on_demand(self, hours_left: float, slack_h: float, states: Sequence[Floats], number: int = 0) -> float:
         """The cost to finish while a machine runs on demand, in the pool with this number among the on-demand pools."""
-        return self._at(hours_left, slack_h, self._modes[:, len(self._places) + 1 + number], joint(states))
+        return self._at(hours_left, slack_h, self._bought[:, number], joint(states))
 
     def spot(self, number: int, phase: Floats, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """The cost to finish while a machine runs in the spot pool with this number among those considered. `phase` are
@@ -90,7 +90,7 @@ class ValueTable(PoolTable):
     def lost(self, number: int, hours_left: float, slack_h: float, states: Sequence[Floats]) -> float:
         """The cost to finish after the loss of a machine in the spot pool with this number."""
         place = self._place_of[self.problem.pools[number]]
-        rows = self._modes[:, place]
+        rows = self._idle[:, 0, place]
         return self._at(hours_left, slack_h, rows, joint(others(states, number)), self._gone[number])
 
     def _at(
@@ -134,13 +134,14 @@ class ValueTable(PoolTable):
         return found
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table, Table]:
-        """(values while no spot machine runs, over (step, mode, joint state, slack); those of a waiting job that has
-        just found a pool's capacity back; values on spot, over (step, pool, the machine's phase and the others' joint
+        """(values while nothing runs, over (step, kind, place, joint state, slack); values on demand, over (step,
+        on-demand pool, joint state, slack); values on spot, over (step, pool, the machine's phase and the others' joint
         state, slack)).
 
-        The modes are: nothing runs and the checkpoint is in each of the places, or nowhere; a machine runs on demand.
-        Capacity has the age that it has on average. But if a job waits, what it finds has just returned, so that its
-        machine would be young; if it waits for another step and the capacity is still there, it is older.
+        The places are those of the checkpoint; the last one is nowhere. Of the first kind are values at a random
+        moment, when capacity has the age that it has on average. If machines age, there is a second kind: a job that
+        waits finds capacity that has just returned, so that its machine would be young. If the job waits for another
+        step and the capacity is still there, it is older.
         """
         its, grid, step_h = self.problem, self._grid, self._step_h
         count, size = len(its.pools), grid.size
@@ -168,34 +169,35 @@ class ValueTable(PoolTable):
             ([number for number, at in enumerate(machines) if at == place], egress[:, place, None, None])
             for place in sorted({*machines})
         ]
-        states, on_demand = len(every), len(places) + 1  # the first mode on demand
-        besides, ages = rest.shape[-1], spells.ages
-        # Rows over (mode, joint state), for each pool by the others' states: the checkpoint is there, and the pool has
+        states, wheres, besides, ages = len(every), len(places) + 1, rest.shape[-1], spells.ages
+        kinds = 2 if ages > 1 else 1
+        # Rows over (place, joint state), for each pool by the others' states: the checkpoint is there, and the pool has
         # capacity (present) or has just lost it (gone).
         present, gone = (each + states * spot_at[:, None] for each in (self._present, self._gone))
         # Giving up a machine must not yield an older one in the same pool: if machines age, the pool counts as empty.
         left = gone if ages > 1 else present
         begins = self._present + states * np.arange(count)[:, None]
-        modes = np.zeros((self._steps + 1, on_demand + len(bought_at), states, size), np.float32)
+        idle = np.zeros((self._steps + 1, kinds, wheres, states, size), np.float32)
+        on_demand = np.zeros((self._steps + 1, len(bought_at), states, size), np.float32)
         spot = np.zeros((self._steps + 1, count, ages, besides, size), np.float32)
-        begun = np.full((len(machines), states, size), np.inf, np.float32)  # a machine that has just started
-        young = begun.copy()  # the same, if its capacity has just returned
-        begun_rows, young_rows = begun.reshape(-1, size), young.reshape(-1, size)
-        ageing = ages > 1
-        renewed = np.zeros_like(modes[:, :on_demand]) if ageing else modes[:, :on_demand]
-        newly = (np.arange(states) & ~np.arange(states)[:, None]) > 0  # whether a pool's capacity returned meanwhile
-        apart = np.concatenate([every * ~newly, every * newly], axis=1)
+        begun = np.full((kinds, len(machines), states, size), np.inf, np.float32)  # a machine that has just started
+        begun_rows = begun.reshape(kinds, -1, size)
+        numbers = np.arange(states)
+        returned = (
+            numbers & ~numbers[:, None]
+        ) > 0  # whether a pool has capacity then (column) that it lacks now (row)
+        as_before, renewed = every * ~returned, every * returned
         constant = [spells.constant(pool) for pool in its.pools]
         steady = [within(*rates, step_h) for rates in constant if rates is not None]
         long = LongSteps(its, grid, step_h, steady) if len(steady) == count else None
         if long is not None:
             found, way_there = self._found(every), egress[:, spot_at, None, None]
-            outcomes = np.empty((on_demand, found.shape[1], size), np.float32)
-            ended, back = outcomes[:, :states], outcomes[:, states:].reshape(on_demand, count, besides, size)
+            outcomes = np.empty((wheres, found.shape[1], size), np.float32)
+            ended, back = outcomes[:, :states], outcomes[:, states:].reshape(wheres, count, besides, size)
         restart_usd = min(*its.spot_usd, *its.on_demand_usd) * its.restart_h
         for k in range(1, self._steps + 1):
-            before, best = modes[k - 1], modes[k, :on_demand]
-            rows = before.reshape(-1, size)
+            before, best = idle[k - 1], idle[k]
+            rows = before[0].reshape(-1, size)
             running, lost = rest[:, None] @ spot[k - 1], rest @ rows.take(gone, axis=0)
             ahead = keep @ running.reshape(count, ages, -1)
             ahead += lose * lost.reshape(count, 1, -1)
@@ -204,29 +206,29 @@ class ValueTable(PoolTable):
                 np.minimum(stay, long.stay(k, running[:, 0], lost), out=stay)
             np.minimum(stay, TOO_LATE, out=stay)
             on_spot = stay.reshape(count, ages, besides, size)
-            go_on = np.minimum(rented(k, every @ before[on_demand:]) + bought_bill[k], TOO_LATE)
-            begun_rows[begins] = launched(k, on_spot[:, 0] if ages == 1 else (fresh * on_spot).sum(axis=1))
-            begun[count:] = bought(k, go_on)
-            if ageing:
-                young_rows[begins] = launched(k, on_spot[:, 0])
-                young[count:] = begun[count:]
-                best[:] = waited(k, apart @ np.concatenate([before[:on_demand], renewed[k - 1]], axis=1))
-                renewed[k] = best
+            go_on = np.minimum(rented(k, every @ on_demand[k - 1]) + bought_bill[k], TOO_LATE)
+            begun_rows[0, begins] = launched(k, on_spot[:, 0] if ages == 1 else (fresh * on_spot).sum(axis=1))
+            begun[:, count:] = bought(k, go_on)
+            if ages > 1:
+                begun_rows[1, begins] = launched(k, on_spot[:, 0])
+                best[:] = waited(k, as_before @ before[0] + renewed @ before[1])
             elif long is None:
-                best[:] = waited(k, every @ before[:on_demand])
+                best[:] = waited(k, every @ before[0])
             else:
-                ended[:] = waited(k, before[:on_demand])
-                returned = long.back(k, rows.take(present, axis=0)) + way_there
-                np.minimum(ended[:, self._present], returned, out=back)
-                np.matmul(found, outcomes, out=best)
-            for values, machine in ((best, begun), (renewed[k], young)) if ageing else ((best, begun),):
-                for at, way in reached:
-                    np.minimum(values, machine[at].min(axis=0) + way, out=values)
-                if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
-                    values[..., -1] = restart_usd
-            np.minimum(go_on, best[bought_at], out=modes[k, on_demand:])
-            np.minimum(on_spot, best.reshape(-1, size).take(left, axis=0)[:, None], out=spot[k])
-        return modes, renewed, spot.reshape(self._steps + 1, count, -1, size)
+                ended[:] = waited(k, before[0])
+                awaited = long.back(k, rows.take(present, axis=0)) + way_there
+                np.minimum(ended[:, self._present], awaited, out=back)
+                np.matmul(found, outcomes, out=best[0])
+            for (first, *more), way in reached:
+                least = begun[:, first]
+                for number in more:
+                    least = np.minimum(least, begun[:, number])
+                np.minimum(best, least[:, None] + way, out=best)
+            if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
+                best[..., -1] = restart_usd
+            np.minimum(go_on, best[0, bought_at], out=on_demand[k])
+            np.minimum(on_spot, best[0].reshape(-1, size).take(left, axis=0)[:, None], out=spot[k])
+        return idle, on_demand, spot.reshape(self._steps + 1, count, -1, size)
 
 
 def others(states: Sequence[Floats], number: int) -> list[Floats]:
