@@ -43,11 +43,8 @@ from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.groups.time_slices import HARDLY, Contender, in_whole_machines, turns
+from orchestrator.policy.groups.urgency import urgent
 from orchestrator.policy.time_sharing import Given, History, contender, least_turn_s
-
-URGENT = 0.9
-"""A job has its turn before others if it must train for at least this part of the time until its deadline. Not counted
-is the time until turns are assigned again, the time that others need to give way, and twice the job's own start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +107,7 @@ def group_turns(
     Jobs without known steps or speed, and jobs that no offer fits, are left out. If not all jobs can be on time, the
     plan makes the least work late.
     """
+    demands, waiting = _by_id(demands), _by_id(later.demands)
     taken = units_taken(market.rooms, [(row, count) for offer, count in held if (row := market.row(offer)) is not None])
     rooms = rooms_without(market.rooms, Counter({name: -units for name, units in taken.items()}))
     ages_s = {job_id: past.age_s for job_id, past in history.items()}
@@ -119,52 +117,61 @@ def group_turns(
     others = len(question.demands) > 1
     if not question.demands or (fair and not others) or (cheapest and not (others and question.quotas)):
         return GroupTurns(parts=last)
+    until = TimeLimit(rules.limit_s)
     try:
-        until = TimeLimit(rules.limit_s)
         tried = [question]
-        if later.demands:
-            all_of_them = (*question.demands, *later.demands)
+        if waiting:
+            all_of_them = (*question.demands, *waiting)
             of_all = asked(all_of_them, there, perf, running, ages_s=ages_s, limits=rules.limits, partly=True)
             if rules.policy == "makespan":
                 question = knowing_what_follows(question, of_all, later.after, running, until=until)
             tried = [in_time_for_what_follows(question, of_all, later.after), question]
         own_s = question.jobs.deadline_s
-        question, parts = _parts(tried, running, rules, until)
+        question, parts, overdue = _parts(tried, running, rules, until)
         hurries, late = question.jobs.deadline_s < own_s, False
     except LimitError:
-        parts, hurries, late = last, np.zeros(len(question.demands), dtype=bool), True
+        hurries, overdue = (np.zeros(len(question.demands), dtype=bool) for _ in range(2))
+        parts, late = last, True
     if not parts:
         return GroupTurns(late=late)
     shares = np.array([[parts.get(each.job.id, {}).get(way, 0.0) for way in question.ids] for each in question.demands])
     room = _room(question)
-    contenders = _contenders(question, shares, history, rules)
-    may = question.jobs.rate > 0 if late or fair else shares > 0
+    contenders = _contenders(question, shares, history, rules, overdue, until)
+    may = question.jobs.rate > 0 if late or fair else (shares > 0) | np.array([each.urgent for each in contenders])
     first = 1 / (shares.sum(axis=1) * _fastest_s(question) + HARDLY) if cheapest else None
     way = turns(contenders, shares, room, rules.round_s, may, precedence=first, gather=fair)
     given = _given(question, contenders, shares, way, room, market, hurries, free=cheapest)
     return GroupTurns(given, parts, late)
 
 
+def _by_id(demands: Sequence[Demand]) -> list[Demand]:
+    """In this order, so that the order in which they were given makes no difference where plans are equally good."""
+    return sorted(demands, key=lambda each: each.job.id)
+
+
 def _parts(
     tried: Sequence[Asked], running: Mapping[str, Running], rules: GroupRules, until: TimeLimit
-) -> tuple[Asked, Parts]:
-    """The first of these questions that has a plan, and each job's planned parts of the time; no parts if the policy
-    has nothing to share out. If none has a plan, the least work is late. Raises LimitError if the solver takes too
-    long."""
+) -> tuple[Asked, Parts, Bools]:
+    """The first of these questions that has a plan, each job's planned parts of the time, and (jobs,) which jobs are
+    late. No parts if the policy has nothing to share out. If no question has a plan, the least work is late. Raises
+    LimitError if the solver takes too long."""
     question = tried[-1]
     stays = {
         each.job.id: each.gap_s / rules.round_s + (0.0 if rules.policy in FAIR else rules.limits.min_gain)
         for each in question.demands
     }
+    late = np.zeros(len(question.demands), dtype=bool)
     for question in tried:
         try:
-            return question, _of_plan(joint(question, rules.policy, running, stays=stays, until=until))
+            return question, _of_plan(joint(question, rules.policy, running, stays=stays, until=until)), late
         except InfeasibleError:
             continue
     try:
-        return question, _of_plan(joint(less_late(question, until), rules.policy, running, stays=stays, until=until))
+        eased, some = less_late(question, until)
+        late[some] = True
+        return question, _of_plan(joint(eased, rules.policy, running, stays=stays, until=until)), late
     except InfeasibleError:
-        return question, NO_PARTS
+        return question, NO_PARTS, late
 
 
 def _of_plan(plan: Joint) -> Parts:
@@ -180,22 +187,29 @@ def _room(question: Asked) -> Room:
 
 
 def _contenders(
-    question: Asked, shares: Floats, history: Mapping[str, History], rules: GroupRules
+    question: Asked,
+    shares: Floats,
+    history: Mapping[str, History],
+    rules: GroupRules,
+    overdue: Bools,
+    until: TimeLimit,
 ) -> tuple[Contender, ...]:
     column = {offer_id: way for way, offer_id in enumerate(question.ids)}
-    fastest_s = _fastest_s(question)
-    most_gap_s = max(each.gap_s for each in question.demands)  # the longest that other jobs take to give way
+    pasts = [history[each.job.id] for each in question.demands]
+    ways = [None if past.on is None else column.get(past.on) for past in pasts]
+    spare_s = max(each.gap_s for each in question.demands) + rules.again_s
+    moves_s = np.array(
+        [each.gap_s + past.start_s for each, past in zip(question.demands, pasts, strict=True)], dtype=float
+    )
+    first = urgent(question, shares, ways, moves_s, overdue, spare_s, until)
     found = []
-    for index, demand in enumerate(question.demands):
-        past, jobs = history[demand.job.id], question.jobs
-        holds = None if past.on is None else column.get(past.on)
+    for index, (demand, past, holds) in enumerate(zip(question.demands, pasts, ways, strict=True)):
         if rules.policy in FAIR:
             keeps = past.turn_s < max(rules.least_s, least_turn_s(demand, past))
         else:
             keeps = holds is not None and bool(shares[index, holds] > LEAST_SHARE or past.turn_s < rules.least_s)
-        left_s = float(jobs.deadline_s[index] - question.begins_s[index]) - most_gap_s - rules.again_s
-        urgent = float(fastest_s[index]) >= URGENT * left_s
-        found.append(contender(demand, past, jobs.rate[index], column, keeps=keeps, urgent=urgent))
+        rate = question.jobs.rate[index]
+        found.append(contender(demand, past, rate, column, keeps=keeps, urgent=first[index]))
     return tuple(found)
 
 

@@ -17,7 +17,7 @@ from orchestrator.market import Market, of_machines, rooms_without, units_taken
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.groups.problem import Floats
-from orchestrator.policy.groups.rounds import Room
+from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, in_whole_machines, turns
 from orchestrator.policy.projects import weighted
 from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
@@ -203,7 +203,7 @@ def _contender(
 
 
 def contender(
-    demand: Demand, past: History, rate: Floats, way_of: Mapping[str, int], *, keeps: bool, urgent: bool = False
+    demand: Demand, past: History, rate: Floats, way_of: Mapping[str, int], *, keeps: bool, urgent: Bools | None = None
 ) -> Contender:
     """The contender of a job with this history.
 

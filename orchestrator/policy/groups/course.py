@@ -176,7 +176,7 @@ def _planned(
     except LimitError:
         return None
     try:
-        return joint(less_late(question, until), policy, running, until=until)
+        return joint(less_late(question, until)[0], policy, running, until=until)
     except (LimitError, InfeasibleError):
         return None
 

@@ -32,7 +32,7 @@ from orchestrator.policy.groups.order import NO_ORDER, Order, before_each
 from orchestrator.policy.groups.policies.cost import of_time, on_time
 from orchestrator.policy.groups.policies.makespan_in_order import makespan_in_order
 from orchestrator.policy.groups.policies.named import PROGRAMS
-from orchestrator.policy.groups.problem import Floats
+from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.program import Allocation
 from orchestrator.policy.groups.solving import cheapest, in_time
 from orchestrator.policy.groups.time_limit import TimeLimit
@@ -227,7 +227,7 @@ def joint(
                 found, turns = makespan_in_order(jobs, before, question.begins_s, until), None
             most = program.terms[0].most
     except InfeasibleError as error:
-        raise conflict(names, jobs, error, TimeLimit(MOST_S)) from error
+        raise conflict(names, jobs, error, until) from error
     plan = _read(question, tied, jobs, found, turns, most=most, in_all=policy == "cheapest")
     return plan if found.in_time else replace(plan, stopped_after_s=until.seconds)
 
@@ -333,13 +333,14 @@ def without_deadlines(question: Asked) -> Asked:
     return replace(question, jobs=replace(question.jobs, deadline_s=np.full(len(question.jobs), np.inf)))
 
 
-def less_late(question: Asked, until: TimeLimit) -> Asked:
-    """The question with later deadlines, so that all can be met and the least work is late. Raises LimitError."""
+def less_late(question: Asked, until: TimeLimit) -> tuple[Asked, Integers]:
+    """(the question with later deadlines, so that all can be met and the least work is late; the late jobs). Raises
+    LimitError."""
     due = question.jobs.with_starts(question.begins_s)
     found = lateness(due, until)
     ends_s = found.ends_s * (1 + 2 * NOTHING)
     ends_s[found.jobs] *= 1 + LEAST_SHARE
-    return replace(question, jobs=replace(question.jobs, deadline_s=ends_s - question.begins_s))
+    return replace(question, jobs=replace(question.jobs, deadline_s=ends_s - question.begins_s)), found.jobs
 
 
 def require_limits(question: Asked) -> None:

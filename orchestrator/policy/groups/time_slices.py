@@ -42,7 +42,7 @@ class Contender:
       long it was there.
     - `holds`: the way in which it runs now; `keeps`: its turn there is not over yet.
     - `weight`: how many times the share of a job with weight 1 it is entitled to.
-    - `urgent`: without a turn, it would be late.
+    - `urgent` (ways,): where it must have its turn now, or would be late. None: nowhere.
     """
 
     job_id: str
@@ -57,7 +57,7 @@ class Contender:
     holds: int | None = None
     keeps: bool = False
     weight: float = 1.0
-    urgent: bool = False
+    urgent: Bools | None = None
 
 
 def turns(
@@ -76,9 +76,9 @@ def turns(
     - `able` (jobs, ways): where a job may have its turn; by default, wherever it can run.
     - `precedence` (jobs,): a factor for each job's priority.
 
-    Urgent jobs come first, then those that keep their turns. If all jobs fit, none has to give way. Each way is first
-    filled only as far as the shares use it. Otherwise, jobs whose shares are in several ways could all meet in one way
-    and leave another empty.
+    Urgent jobs come first where they are urgent, then those that keep their turns. If all jobs fit, none has to give
+    way. Each way is first filled only as far as the shares use it. Otherwise, jobs whose shares are in several ways
+    could all meet in one way and leave another empty.
 
     `gather` (used where turns end): if the first job in line needs several machines, and kept turns leave too few, it
     gets what others leave until these turns end. Meanwhile no new job starts there, and jobs whose turns are over go
@@ -95,11 +95,12 @@ def turns(
     standing, passes = Standing(counted, had, owed, able, takes), [range(shares.shape[1])]
     planned = _as_planned(room, shares, takes)
     holders = [(job, each.holds) for job, each in enumerate(contenders) if each.holds is not None]
-    urgent = np.array([each.urgent for each in contenders])
+    nowhere = np.zeros(shares.shape[1], dtype=bool)
+    urgent = np.array([nowhere if each.urgent is None else each.urgent for each in contenders])
     first = list[tuple[int, int]]()
     if urgent.any():
-        held = _columns([each for each in holders if urgent[each[0]]])
-        of_urgent = replace(standing, able=standing.able & urgent[:, None])
+        held = _columns([each for each in holders if urgent[each]])
+        of_urgent = replace(standing, able=standing.able & urgent)
         first = list(zip(*(each.tolist() for each in next_round(of_urgent, room, passes, held)), strict=True))
 
     def filled(kept: Sequence[tuple[int, int]]) -> dict[int, int]:

@@ -268,3 +268,65 @@ def test_a_job_does_not_hurry_for_one_that_is_late_anyway(case: DecisionCase) ->
     last = job(case, "last", hours=10.0, deadline_at_ms=case.now + 21 * HOUR_MS)
     later = Later((last,), {"last": ("first",)})
     assert kept_off(given(case, jobs, quota(1, "only"), later=later), jobs) == {"due": set(), "first": {only}}
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_jobs_that_would_be_late_together_have_the_machine_before_any_of_them_would_be_alone(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    only = case.offer("only", 1.0)
+    for hours, given_way in ((35, False), (26, True), (20, True)):  # in time; hardly; one of the three is late
+        due_ms = case.now + hours * HOUR_MS
+        jobs = [job(case, "runs"), *[job(case, name, hours=8.0, deadline_at_ms=due_ms) for name in "abc"]]
+        found = given(case, jobs, quota(1, "only", used=1), policy=policy, on={"runs": only}, least_s=float("inf"))
+        assert found is not None
+        assert (found.give_way == ("runs",)) == given_way, hours
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_with_the_nearer_deadline_keeps_its_machine_though_another_has_less_time_to_spare(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [
+        job(case, "nearer", hours=0.5, deadline_at_ms=case.now + 3 * HOUR_MS),
+        job(case, "later", hours=8.0, deadline_at_ms=case.now + 9 * HOUR_MS),
+    ]
+    quotas = quota(1, "only", used=1)
+    found = given(case, jobs, quotas, policy=policy, on={"nearer": only}, least_s=float("inf"))
+    assert found is not None
+    assert (found.has_turn, found.give_way) == (("nearer",), ())
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_whose_machine_is_too_slow_for_its_deadline_has_a_faster_one_in_time(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    slow, fast = case.offer("slow", 1.0), case.offer("fast", 2.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 2.0}
+    jobs = [
+        job(case, "other", hours=100.0, rates=rates),
+        job(case, "due", hours=10.0, rates=rates, deadline_at_ms=case.now + round(5.4 * HOUR_MS)),
+    ]
+    quotas = quota(1, "slow", used=1), replace(quota(1, "fast", used=1), name="fast ones")
+    found = given(case, jobs, *quotas, policy=policy, on={"other": fast, "due": slow}, least_s=float("inf"))
+    assert fast in kept_off(found, jobs)["other"]
+    assert fast not in kept_off(found, jobs)["due"]
+
+
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_that_is_late_anyway_makes_no_other_late(case: DecisionCase, policy: GroupPolicy) -> None:
+    only = case.offer("only", 1.0)
+    jobs = [
+        job(case, "due", hours=5.0, deadline_at_ms=case.now + 9 * HOUR_MS),
+        job(case, "late", hours=5.0, deadline_at_ms=case.now + 2 * HOUR_MS),
+        job(case, "other"),
+    ]
+    due, late = (
+        given(case, jobs, quota(1, "only", used=1), policy=policy, on={name: only}, least_s=float("inf"))
+        for name in ("due", "other")
+    )
+    assert due is not None
+    assert due.give_way == ()
+    assert late is not None
+    assert late.give_way == ("other",)

@@ -252,7 +252,7 @@ def test_a_late_job_ends_as_soon_as_it_can_however_far_the_other_deadlines_are(
     jobs = demands(case, [(10.0, 1000.0), (5.25, 10.0), (5.25, 10.0)])
     with pytest.raises(InfeasibleError, match=r"\): job-\d \(deadline in 10 h, 10\.5 h with what is left\)"):
         planned(case, jobs, quota(1, "cheap"), policy=policy)
-    question = less_late(asked(jobs, market_of(case, quota(1, "cheap")), case.perf()), TimeLimit(20.0))
+    question, _ = less_late(asked(jobs, market_of(case, quota(1, "cheap")), case.perf()), TimeLimit(20.0))
     unfolded = course(question, policy, joint(question, policy))
     assert max(each.ends_s for each in unfolded.jobs[1:]) == pytest.approx(10.5 * H, rel=1e-3)
 
@@ -263,7 +263,7 @@ def test_no_late_job_ends_later_than_one_job_after_the_other_takes(case: Decisio
     work = drawn(random.Random(seed), ease=0.75)
     case.offer("cheap", 1.0)
     jobs = demands(case, [*work, (1.0, 8760.0)])
-    question = less_late(asked(jobs, market_of(case, quota(1, "cheap")), case.perf()), TimeLimit(20.0))
+    question, _ = less_late(asked(jobs, market_of(case, quota(1, "cheap")), case.perf()), TimeLimit(20.0))
     latest_h = max(sum(hours for hours, _ in work), *(due_h or 0.0 for _, due_h in work))
     assert question.jobs.deadline_s[:-1].max() / H <= latest_h * 1.01
     joint(question, "cheapest")
@@ -442,3 +442,24 @@ def test_a_second_beside_weeks_is_not_lost_to_the_rounding_errors_of_the_solver(
     found = module.least_late(hurried, TimeLimit(20.0))
     assert found.late.tolist() == [True, True, True, False]
     assert module.possible(replace(hurried, deadline_s=found.ends_s * (1 + 1e-6)), TimeLimit(20.0))
+
+
+class Counted(TimeLimit):
+    """Counts the runs of the solver."""
+
+    runs = 0
+
+    def spend(self, seconds: float) -> None:
+        self.runs += 1
+        super().spend(seconds)
+
+
+def test_finding_out_who_would_be_late_counts_in_the_time_limit(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    question = asked(demands(case, [(5.0, 6.0), (5.0, 7.0)]), market_of(case, quota(1, "cheap")), case.perf())
+    refused, solved = Counted(20.0), Counted(20.0)
+    with pytest.raises(InfeasibleError, match="not all deadlines can be met"):
+        joint(question, "cheapest", until=refused)
+    with pytest.raises(InfeasibleError):
+        cheapest(question.jobs.with_starts(question.begins_s), solved)
+    assert refused.runs > solved.runs
