@@ -62,9 +62,8 @@ def conflict(names: Sequence[str], jobs: Collection, error: InfeasibleError, unt
         return error
     stated = []
     for job in found.jobs.tolist():
-        left_h, ends_h = jobs.deadline_s[job] / 3600, found.ends_s[job] / 3600
-        instead = f"{ends_h:.3g} h" if np.isfinite(ends_h) else "no end"
-        stated.append(f"{names[job]} (deadline in {left_h:.3g} h, {instead} with what is left)")
+        left, instead = _apart_h(jobs.deadline_s[job] / 3600, found.ends_s[job] / 3600)
+        stated.append(f"{names[job]} (deadline in {left}, {instead} with what is left)")
     binding = [each.name for each, price in zip(jobs.quotas, found.prices, strict=True) if price > HARDLY]
     quotas = ", ".join(binding or [each.name for each in jobs.quotas])  # the price may be on a way's own limit instead
     more = f"; and {len(stated) - 8} more" if len(stated) > 8 else ""
@@ -72,6 +71,17 @@ def conflict(names: Sequence[str], jobs: Collection, error: InfeasibleError, unt
         f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(stated[:8])}{more}",
         hint="ask what a larger quota would do: --what-if quota.CLOUD.SCOPE.NAME=LIMIT; or give later deadlines",
     )
+
+
+def _apart_h(left_h: float, ends_h: float) -> tuple[str, str]:
+    """Both in words, with as many digits as it takes to tell them apart."""
+    if not np.isfinite(ends_h):
+        return f"{left_h:.3g} h", "no end"
+    for digits in range(3, 10):
+        left, ends = f"{left_h:.{digits}g} h", f"{ends_h:.{digits}g} h"
+        if left != ends:
+            break
+    return left, ends
 
 
 def require_fast_enough(names: Sequence[str], jobs: Collection) -> None:

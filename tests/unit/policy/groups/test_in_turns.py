@@ -444,6 +444,13 @@ def test_a_second_beside_weeks_is_not_lost_to_the_rounding_errors_of_the_solver(
     assert module.possible(replace(hurried, deadline_s=found.ends_s * (1 + 1e-6)), TimeLimit(20.0))
 
 
+def test_a_refusal_has_as_many_digits_as_it_takes_to_tell_the_times_apart(case: DecisionCase) -> None:
+    case.offer("cheap", 1.0)
+    question = asked(demands(case, [(5.0, 10.11), (5.13, 10.12)]), market_of(case, quota(1, "cheap")), case.perf())
+    with pytest.raises(InfeasibleError, match=r"deadline in 10.12 h, 10.13 h with what is left"):
+        joint(question, "cheapest")
+
+
 class Counted(TimeLimit):
     """Counts the runs of the solver."""
 
