@@ -183,9 +183,7 @@ class ValueTable(PoolTable):
         begun = np.full((kinds, len(machines), states, size), np.inf, np.float32)  # a machine that has just started
         begun_rows = begun.reshape(kinds, -1, size)
         numbers = np.arange(states)
-        returned = (
-            numbers & ~numbers[:, None]
-        ) > 0  # whether a pool has capacity then (column) that it lacks now (row)
+        returned = (numbers & ~numbers[:, None]) > 0  # whether a pool is empty now (row), but not then (column)
         as_before, renewed = every * ~returned, every * returned
         constant = [spells.constant(pool) for pool in its.pools]
         steady = [within(*rates, step_h) for rates in constant if rates is not None]
