@@ -98,7 +98,8 @@ class Planner:
 
     def to_probe(self, now: Situation) -> list[int]:
         """The pools to look at now (see Probes); none if only buying on demand could still meet the deadline."""
-        return [] if self._late(now) else self._probes.due(now)
+        due = self._probes.due(now)
+        return [] if due and self._late(now) else due
 
     def probed(self, pool: int, there: bool, now: Situation) -> None:
         """Records a probe. It is billed if there was capacity."""

@@ -52,7 +52,7 @@ class Probes:
         if self._began is None:
             self._began = (now.now_h, now.work_h / self._fastest)
         left_h = MOST * (AHEAD * self._began[1] + now.now_h - self._began[0]) - self._billed_h
-        if left_h < 0:
+        if probe_h > left_h + 1e-9 * (left_h > 0):  # no machine is smaller than a size of 1
             return []
         looks = sorted(
             (-1.0 if (at_h := self._spells.last_look_h(pool)) is None else at_h, pool)
