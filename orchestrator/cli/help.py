@@ -35,10 +35,10 @@ class Group(_Readable, TyperGroup):
     """A group of commands with readable help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is typed. The error about an unknown one says what may have been meant."""
+        """Finds the command that was typed. The error for an unknown one suggests others."""
         try:
             return super().resolve_command(ctx, args)
-        except Exception as error:
+        except Exception as error:  # typer has its usage errors in a private module
             if hasattr(error, "message") and args[0] not in self.commands:
                 error.message = meant(error.message, args[0], self.commands, root=ctx.parent is None)
             raise

@@ -1,9 +1,10 @@
-"""What a word that is no command was meant to be: the commands of other tools, and those of a group."""
+"""Suggestions for an unknown command: what another tool's command is called here, or the commands of the group."""
 
 from collections.abc import Collection
 from types import MappingProxyType
 
 MOST = 8
+"""A group with at most this many commands lists all of them."""
 ELSEWHERE = MappingProxyType(
     {
         "check": ("doctor",),
@@ -28,12 +29,12 @@ ELSEWHERE = MappingProxyType(
         "stop": ("pause", "cancel", "down"),
     }
 )
-"""Words of SkyPilot, dstack, Docker and other tools, and the commands that do the same."""
+"""Commands of SkyPilot, dstack, Docker and other tools, and the Tradewind commands that do the same."""
 
 
 def meant(message: str, word: str, commands: Collection[str], *, root: bool) -> str:
-    """The `message` about a `word` that is none of the `commands`, with what may have been meant; `root`: they are
-    those of the program itself."""
+    """The error `message` about the unknown command `word`, with suggestions. `commands` are the commands of its group;
+    `root` says whether the group is the program itself."""
     missing, _, near = message.rstrip("?.").partition(". Did you mean ")
     names = ELSEWHERE.get(word, ()) if root else ()
     if names:

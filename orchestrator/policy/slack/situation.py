@@ -12,8 +12,9 @@ from orchestrator.policy.slack.spells import Floats
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What does not change during a job. Raises ValueError if there is no pool, if a pool lacks a price or a speed, or
-    if a number is not possible.
+    """The facts that stay the same for the whole job. Prices are in US$ per hour, times in hours, egress in US$.
+
+    Raises ValueError if there are no pools, if a pool has no price or speed, or if a number is invalid.
 
     - `speed`: by pool. Hours of work are those of a machine with speed 1.
     - `egress_usd`: what a launch costs, by the pool of the checkpoint (row) and that of the launch (column).
@@ -47,8 +48,8 @@ class Terms:
 
 
 class Situation(NamedTuple):
-    """What is known now. `ticks_left` includes the present tick; `running` is (pool, whether the machine is spot); `at`
-    is the pool of the checkpoint."""
+    """What is known now. Times are in hours, prices in US$ per hour by pool. `ticks_left` includes the present tick;
+    `running` is (pool, whether the machine is spot); `at` is the pool of the checkpoint."""
 
     now_h: float
     ticks_left: int

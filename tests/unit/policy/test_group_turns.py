@@ -83,7 +83,7 @@ def test_under_cheapest_a_quota_with_room_for_all_reserves_nothing(case: Decisio
 
 
 def test_the_job_that_gains_most_has_the_last_machine_and_the_others_are_free_elsewhere(case: DecisionCase) -> None:
-    """There is no time to use the cheap machine one after the other, and the long job is slow elsewhere."""
+    """There is not enough time to take turns on the cheap machine, and the long job is slow on the other one."""
     cheap = case.offer("cheap", 1.0)
     case.offer("dear", 4.0, gpu="SIM-L")
     rates = {"SIM-M": 1.0, "SIM-L": 1.0}
