@@ -11,12 +11,11 @@ import base64
 import json
 import random
 import re
-import threading
 import typing
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from email.utils import format_datetime
 from enum import Enum
 from typing import Any
@@ -29,6 +28,7 @@ from tests.clouds.arm_networks import Networks, Refused
 from tests.clouds.arm_storage import Storage
 from tests.clouds.azure import AzureCloud, error
 from tests.clouds.machines import Machine
+from tests.clouds.present import Present
 from tests.clouds.server import Request, Response
 
 SUBSCRIPTION, GROUP = "11111111-2222-3333-4444-555555555555", "tradewind"
@@ -96,7 +96,7 @@ class Arm:
     """
 
     def __init__(self, clock: Clock, prices: AzureCloud, start: Callable[[Row, bytes], Machine]) -> None:
-        self.clock, self.prices, self._start = clock, prices, start
+        self.present, self.prices, self._start = Present(clock), prices, start
         self.chance: random.Random = random.SystemRandom()
         self.capacity: dict[tuple[str, str, bool], int] = {}
         self.capacity_is_late = False
@@ -114,16 +114,15 @@ class Arm:
         self.beside: set[str] = set()
         """Disks, network interfaces and addresses."""
         self._operations: dict[str, tuple[str, Vm | None]] = {}
-        self._lock = threading.RLock()
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+        return self.present.now()
 
     # --- what tests do to it ---
 
     def alive(self) -> list[Vm]:
         """All machines that Azure has, also those that are off or failed."""
-        with self._lock:
+        with self.present:
             self._pass()
             return list(self.vms.values())
 
@@ -133,7 +132,7 @@ class Arm:
 
     def announce(self, name: str, notice: timedelta = NOTICE) -> None:
         """Give notice that a spot machine will be taken away, and take it then."""
-        with self._lock:
+        with self.present:
             vm = self.vms[name]
             assert vm.spot
             assert vm.machine is not None
@@ -142,7 +141,7 @@ class Arm:
 
     def take(self, name: str) -> None:
         """Take a spot machine away."""
-        with self._lock:
+        with self.present:
             vm = self.vms[name]
             assert vm.spot
             assert vm.row["properties"]["evictionPolicy"] == "Delete"
@@ -151,7 +150,7 @@ class Arm:
 
     def approved(self, name: str) -> None:
         """A machine has approved that it is taken away: that happens at once."""
-        with self._lock:
+        with self.present:
             if (vm := self.vms.get(name)) is not None and vm.state != "Deleting":
                 vm.ended_at, vm.state = self.now().replace(microsecond=0), "Deleting"
 
@@ -203,13 +202,13 @@ class Arm:
             return self.storage.paths(request)
         if "api-version" not in request.query:
             return error("MissingApiVersionParameter", "The api-version query parameter is required.", 400)
-        with self._lock:
+        with self.present:
             self._pass()
             try:
                 answer = self._answer(request, headers)
             except Refused as refused:
                 answer = refused.response
-        date = format_datetime(self.now().replace(microsecond=0), usegmt=True)
+            date = format_datetime(self.now().replace(microsecond=0), usegmt=True)
         return Response(answer.status, answer.body, answer.content_type, {"Date": date, **answer.headers})
 
     def _answer(self, request: Request, headers: Mapping[str, str]) -> Response:

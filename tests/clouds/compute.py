@@ -12,10 +12,9 @@ from __future__ import annotations
 import json
 import random
 import re
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from google.cloud import compute_v1 as api
@@ -27,6 +26,7 @@ from tests.clouds.gce_quotas import GceQuotas
 from tests.clouds.gcp import GcpCloud, error
 from tests.clouds.gcs_buckets import BELOW, GcsBuckets
 from tests.clouds.machines import Machine
+from tests.clouds.present import Present
 from tests.clouds.server import Request, Response
 
 PROJECT = "test-project"
@@ -98,7 +98,7 @@ class Compute:
     def __init__(
         self, clock: Clock, lists: GcpCloud, price: Callable[[Vm], str], start: Callable[[Any], Machine]
     ) -> None:
-        self.clock, self.lists, self._price, self._start = clock, lists, price, start
+        self.present, self.lists, self._price, self._start = Present(clock), lists, price, start
         self.chance: random.Random = random.SystemRandom()
         self.capacity: dict[tuple[str, str, bool], int] = {}
         self.quotas = GceQuotas(lambda zone: lists.zones[zone].machines, self._running)
@@ -118,7 +118,6 @@ class Compute:
         self.operations: list[tuple[str, Any]] = []
         self._requests: dict[tuple[str, str], Any] = {}
         self._due: dict[str, tuple[datetime, Refused | None]] = {}
-        self._lock = threading.RLock()
 
     def _regions(self) -> list[str]:
         return sorted({zone.rpartition("-")[0] for zone in self.lists.zones})
@@ -128,7 +127,7 @@ class Compute:
         return {card.network.rpartition("/")[2] for row in rows for card in row.network_interfaces}
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+        return self.present.now()
 
     def _running(self) -> list[tuple[str, str, bool]]:
         return [(each.zone, each.kind, each.spot) for each in self.alive()]
@@ -137,13 +136,13 @@ class Compute:
 
     def alive(self) -> list[Vm]:
         """All machines that cost something."""
-        with self._lock:
+        with self.present:
             self._pass()
             return [each for each in self.vms if not each.deleted and each.row.status not in _STOPPED]
 
     def left(self) -> list[Vm]:
         """All that is left: machines that have stopped still have a disk."""
-        with self._lock:
+        with self.present:
             self._pass()
             return [each for each in self.vms if not each.deleted]
 
@@ -152,7 +151,7 @@ class Compute:
 
     def announce(self, name: str) -> None:
         """Give notice that a spot machine will be taken away."""
-        with self._lock:
+        with self.present:
             vm = self.named(name)
             seconds = vm.row.scheduling.preemption_notice_duration.seconds
             assert vm.spot
@@ -161,14 +160,14 @@ class Compute:
 
     def limit_run(self, name: str, left: timedelta) -> None:
         """The longest run of a machine is over after this time."""
-        with self._lock:
+        with self.present:
             vm = self.named(name)
             vm.row.scheduling.max_run_duration.seconds = int((self.now() + left - vm.began_at).total_seconds())
             vm.row.resource_status.scheduling.termination_timestamp = _text(self.now() + left)
 
     def take(self, name: str) -> None:
         """Take a spot machine away, and delete it, as it was launched."""
-        with self._lock:
+        with self.present:
             vm = self.named(name)
             assert vm.row.scheduling.instance_termination_action == "DELETE"
             self._operation(vm.zone, "compute.instances.preempted", name, user="system")
@@ -191,7 +190,7 @@ class Compute:
     # --- the protocol ---
 
     def __call__(self, request: Request) -> Response:
-        with self._lock:
+        with self.present:
             self._pass()
             if request.path.startswith(BELOW):
                 return self.buckets(request)

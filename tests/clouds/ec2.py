@@ -14,7 +14,6 @@ import base64
 import json
 import random
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -30,6 +29,7 @@ from tests.clouds.aws import AwsCloud, error, signed_region
 from tests.clouds.ec2_fleets import Fleets, Refused
 from tests.clouds.ec2_networks import ACTIONS, Networks
 from tests.clouds.machines import Machine
+from tests.clouds.present import Present
 from tests.clouds.server import Request, Response
 
 USER_DATA_BYTES = 16 << 10
@@ -101,7 +101,7 @@ class Ec2:
         start: Callable[[Row, bytes], Machine],
         networks: Networks | None = None,
     ) -> None:
-        self.clock, self.prices, self._start = clock, prices, start
+        self.present, self.prices, self._start = Present(clock), prices, start
         self.chance: random.Random = random.SystemRandom()
         self.capacity: dict[tuple[str, str, bool], int] = {}
         self.quota: dict[str, int] = {}
@@ -114,23 +114,22 @@ class Ec2:
         self.networks.cards = self._cards
         self.fleets = Fleets(self.now, lambda: self.chance, self.networks.zone_of, self._run_together)
         self._launched: dict[tuple[str, str, str], tuple[Mapping[str, Any], list[str]]] = {}
-        self._lock = threading.RLock()
         self._model = get_service_model("ec2")
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC)
+        return self.present.now()
 
     # --- what tests do to it ---
 
     def alive(self) -> list[Instance]:
         """All machines that have not ended."""
-        with self._lock:
+        with self.present:
             self._pass()
             return [each for each in self.instances.values() if each.state in ALIVE]
 
     def announce(self, instance_id: str) -> None:
         """Give notice that a spot machine will be taken away in two minutes."""
-        with self._lock:
+        with self.present:
             instance = self.instances[instance_id]
             assert instance.request is not None
             instance.request["Status"] = self._status("marked-for-termination")
@@ -138,7 +137,7 @@ class Ec2:
 
     def take(self, instance_id: str) -> None:
         """Take a spot machine away."""
-        with self._lock:
+        with self.present:
             instance = self.instances[instance_id]
             assert instance.request is not None
             instance.request |= {"State": "closed", "Status": self._status("instance-terminated-no-capacity")}
@@ -187,7 +186,7 @@ class Ec2:
         if action in self.denied:
             return error("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
         if action in ACTIONS:
-            with self._lock:
+            with self.present:
                 self._pass()
                 return self.networks(request)
         served = _SERVED.get(action)
@@ -197,7 +196,7 @@ class Ec2:
         asked = EC2QueryParser(operation).parse(
             {"headers": {}, "body": "", "url_params": {}, "url_path": "/", "method": "POST", "values": form}
         )
-        with self._lock:
+        with self.present:
             self._pass()
             try:
                 answer = served(self, region, asked)

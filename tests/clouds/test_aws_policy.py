@@ -62,7 +62,7 @@ class Account:
         return made
 
     def provider(self) -> AwsProvider:
-        return AwsProvider(SETTINGS, self.ec2.clock, self.login())
+        return AwsProvider(SETTINGS, self.ec2.present.clock, self.login())
 
     def checks(self, **changed: str) -> dict[str, Access]:
         return {each.what: each for each in access(self.login(**changed), SETTINGS)}
@@ -256,8 +256,9 @@ def test_a_wrong_key_is_told_from_a_missing_permission(account: Account, name: s
     (found,) = account.checks(**{name: "AKIAWRONGWRONGWRONG1"}).values()
     assert (found.what, found.works) == ("identity", False)
     assert "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in found.remedy
+    login = account.login(**{name: "AKIAWRONGWRONGWRONG1"})
     with pytest.raises(AuthError):
-        AwsProvider(SETTINGS, account.ec2.clock, account.login(**{name: "AKIAWRONGWRONGWRONG1"})).list_owned("tw-1")
+        AwsProvider(SETTINGS, account.ec2.present.clock, login).list_owned("tw-1")
 
 
 def test_an_expired_session_says_to_log_in_again(account: Account) -> None:

@@ -70,7 +70,7 @@ def test_a_job_crosses_three_clouds_to_the_same_bits(world: ThreeClouds, referen
     ended = {world.name(run): run.end for run in tradewind.runs(job) if run.instance_id is not None}
     assert ended.keys() == world.machines().keys()
     assert [ended[world.name(run)] for run in (first, second, third)] == ["moved", "preempted", "moved"]
-    until("the books are closed", lambda: world.booked_nano_usd() == world.bills_nano_usd())
+    world.close_books()
     assert all(world.booked_nano_usd().values())
     estimates = world.booked_nano_usd(estimated=True)
     assert estimates["aws"] == 0, "within the region of the bucket"

@@ -108,6 +108,17 @@ class ThreeClouds:
                     found[entry.offer_id.partition("/")[0]] += entry.amount_nano_usd
         return found
 
+    def close_books(self) -> None:
+        """Wait until the ledger has what each cloud has billed."""
+        try:
+            until("the books are closed", lambda: self.booked_nano_usd() == self.bills_nano_usd())
+        except AssertionError as error:
+            with self.tradewind.installation.store.read() as tx:
+                rows = [str(each) for each in tx.entries()]
+            lives = [str(each) for each in (*self.ec2.instances.values(), *self.gce.vms, *self.arm.every())]
+            sums = f"booked {self.booked_nano_usd()}", f"billed {self.bills_nano_usd()}"
+            raise AssertionError("\n".join((str(error), *sums, *rows, *lives))) from None
+
     def networks(self) -> list[object]:
         """All parts of networks, on all clouds."""
         azure = self.arm.networks
