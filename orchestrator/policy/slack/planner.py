@@ -83,6 +83,7 @@ class Planner:
         self.fastest = max(terms.speed[pool] for pool in bought)
         self._fastest_pools = [pool for pool in bought if terms.speed[pool] == self.fastest]
         self._bought_pools = bought
+        self._paces_differ = len({*terms.speed}) > 1
         self.unit_usd = min(terms.on_demand_usd[pool] for pool in self._fastest_pools) or 1.0
         alone = count == 1
         self.spells = spells or (
@@ -184,13 +185,13 @@ class Planner:
             return True
         if now.running is not None and now.running[1] and now.running[0] not in problem.pools:
             return True
-        if len({*self.terms.speed}) > 1:
+        if self._paces_differ:
             paces = {self.terms.speed[pool] / self.fastest for pool in self._bought_from(now.at, now.work_h)}
             if not paces <= {*problem.on_demand_speed}:
                 return True
         if problem.at is None and now.at is not None and len(problem.on_demand_pools) > 1:
             return True  # from now on, on-demand machines are bought near the checkpoint
-        if self._is_worth_a_look(now, problem):
+        if len(problem.pools) < self.spells.pools and self._is_worth_a_look(now, problem):
             return True
         since_h = now.now_h - self._checked_h
         if since_h < JUMP_H - 1e-9:
