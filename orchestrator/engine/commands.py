@@ -153,6 +153,9 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
     wanted = _amount(command)
     if (why := over_group_budget(tx, job, wanted)) is not None:
         raise UsageError(why)
+    before = job.spec.budget_nano_usd
+    if before is None or wanted < before:
+        _require_enough_to_end(ctx, tx, job, wanted)
     return _set_budget(ctx, tx, job, wanted, command.actor)
 
 
@@ -207,8 +210,8 @@ def _require_enough_to_end(ctx: Context, tx: Tx, job: Job, wanted: int) -> None:
     """Raises UsageError unless the budget `wanted` pays for what a job has spent and for ending its machines."""
     _require_more_than_spent(ctx, tx, job, wanted)
     now = spending_limits.spending(ctx, replace(job, spec=replace(job.spec, budget_nano_usd=wanted)), None)
-    if now.spent and now.used_up(wanted):
-        least = at_least_usd(now.spent + now.release)
+    if now.used_up(wanted):
+        least = at_least_usd(now.spent + now.to_end)
         raise UsageError(f"{job.name} needs more than {least} for what it has spent and to end its machines")
 
 

@@ -104,6 +104,27 @@ def test_a_part_of_the_budget_may_grow_by_what_an_ended_job_left(home: Simulated
     check_truth(home)
 
 
+def test_what_one_job_needs_to_end_its_machines_is_not_given_to_another(home: SimulatedInstallation) -> None:
+    a, b = side_by_side(home, {"a": 600, "b": 600})
+    for job in (a, b):
+        with home.installation.store.write() as tx:
+            tx.set_budget(job.id, usd("0.50"))
+    order(home, usd("1.00"))
+    home.until_step(a, 100)
+    home.site.ignore_control(a.id)
+    for _ in range(3):
+        home.ask("budget", home.job(a), nano_usd=home.read(lambda tx: tx.total_nano_usd(job_id=a.id)) + usd("0.008"))
+        home.tick()
+    kept = home.job(a).spec.budget_nano_usd or 0
+    home.ask("budget", home.job(b), nano_usd=usd("1.00") - kept)
+    home.ask("pause", a)
+    home.until(lambda: not home.read(lambda tx: tx.runs(job_id=a.id, unsettled=True)))
+    assert home.read(lambda tx: tx.total_nano_usd(job_id=a.id)) <= kept
+    home.ask("cancel", a)
+    home.settle()
+    check_truth(home)
+
+
 def test_a_paused_job_that_has_the_whole_budget_of_its_group_continues_by_the_commands_that_it_names(
     home: SimulatedInstallation,
 ) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.engine.billing.spending_limits import spending
 from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import TokenConflictError
 from orchestrator.model import Expected, GpuRequest, Job, JobSpec, Step
@@ -77,6 +78,40 @@ def test_a_budget_below_what_is_spent_is_refused(home: SimulatedInstallation) ->
     home.tick()
     assert "already spent" in (home.answer(asked) or "")
     assert home.job(job).spec.budget_nano_usd is None
+
+
+@pytest.mark.parametrize("state", ["starting", "running"])
+def test_a_budget_that_does_not_pay_for_ending_the_machines_is_refused_and_the_least_named_is_never_passed(
+    install: Install, state: str
+) -> None:
+    """A machine that starts is billed for a minute at least; one that runs costs something until it has ended."""
+    home = install(behaviour=replace(BRISK, boot_s=20.0, stop_s=12.0))
+    job = home.submit(steps=600, budget_nano_usd=usd(1))
+    if state == "running":
+        home.until_step(job, 100)
+        home.site.ignore_control(job.id)
+    home.tick()
+    asked = home.ask("budget", job, nano_usd=home.books()[1] + usd("0.001"))  # type: ignore[arg-type]
+    home.tick()
+    found = re.search(
+        r"^refused: job needs more than \$(\S+) for what it has spent and to end", home.answer(asked) or ""
+    )
+    assert found is not None, home.answer(asked)
+    assert home.job(job).spec.budget_nano_usd == usd(1)
+    least = usd(found[1]) + usd("0.003")
+    asked = home.ask("budget", job, nano_usd=least)  # type: ignore[arg-type]
+    home.tick()
+    assert home.job(job).spec.budget_nano_usd == least, home.answer(asked)
+    assert paid(home) <= least
+
+
+def test_a_budget_may_be_raised_although_it_does_not_pay_for_ending_the_machines(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=600, budget_nano_usd=BUDGET)
+    home.until(lambda: home.job(job).state == "pausing", stride_s=1.0)
+    asked = home.ask("budget", job, nano_usd=BUDGET + 1)  # type: ignore[arg-type]
+    home.tick()
+    assert home.job(job).spec.budget_nano_usd == BUDGET + 1, home.answer(asked)
+    assert paid(home) <= BUDGET + 1
 
 
 def test_a_submission_made_again_is_the_same_job_although_its_budget_was_set_since(home: SimulatedInstallation) -> None:
@@ -171,6 +206,20 @@ def test_the_egress_of_a_move_counts_against_the_budget_as_soon_as_it_is_owed(ho
     assert usd(20) < demand.spent_nano_usd < usd(21)
 
 
+def test_the_egress_of_a_move_is_reserved_until_it_is_owed(install: Install) -> None:
+    """400 GB from one region to another cost $20 at 5 cents per GB. Meanwhile the job trains on."""
+    home = install(behaviour=replace(BRISK, boot_s=60.0))
+    job = home.submit(steps=600, budget_nano_usd=usd(100))
+    home.until_step(job, 20)
+    with home.store.write() as tx:
+        tx.set_job_facts(job.id, checkpoint_bytes=400 * 10**9)
+    home.ask("migrate", job, offer_id=RESERVE.id)
+    home.until_state(job, "migrating")
+    home.run_for(20.0)
+    assert home.migrations(job)[-1].step is Step.READY
+    assert usd(20) < spending(home.plane._ctx, home.job(job), home.current(job)).to_end < usd(21)
+
+
 def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: SimulatedInstallation) -> None:
     job = home.submit(steps=600, budget_nano_usd=BUDGET)
     home.until_step(job, 5)
@@ -180,6 +229,41 @@ def test_a_price_that_doubles_unheard_of_does_not_break_the_budget(home: Simulat
     home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
     home.faults._script.clear()
     assert paid(home) <= BUDGET
+
+
+@pytest.mark.parametrize("dollars", ["0.017", "0.022", "0.028", "0.033", "0.040"])
+def test_a_price_that_doubles_while_a_machine_starts_does_not_break_the_budget(install: Install, dollars: str) -> None:
+    """A machine is billed for a minute at least, at the price that holds by then."""
+    home = install(behaviour=replace(BRISK, boot_s=20.0), catalog=((CHEAP, usd("1.00")),))
+    job = home.submit(steps=600, budget_nano_usd=usd(dollars))
+    home.tick()
+    home.cloud.set_price(CHEAP.id, usd("2.00"))
+    home.until(lambda: home.job(job).state == "paused")
+    assert paid(home) <= usd(dollars)
+
+
+def test_no_machine_is_rented_only_to_be_ended_at_once(install: Install) -> None:
+    home = install(catalog=((RESERVE, usd("3.00")),), stride_s=0.5)
+    job = home.submit(steps=600, budget_nano_usd=usd("0.06"), capacity=(CapacityType.ON_DEMAND,))
+    said = why_paused(home, job)
+    assert not home.cloud.instances()
+    (rents,) = re.findall(r"\$(\d+\.\d\d) is enough to rent it", said)
+    home.ask("budget", job, nano_usd=usd(rents))  # type: ignore[arg-type]
+    home.ask("resume", job)
+    home.until_state(job, "running")
+    assert paid(home) <= usd(rents)
+
+
+def test_a_launch_that_was_given_up_counts_until_it_is_known_that_no_machine_came_of_it(install: Install) -> None:
+    home = install(behaviour=replace(BRISK, boot_s=5.0, late_s=40.0), catalog=((CHEAP, usd("1.00")),), stride_s=1.0)
+    job = home.submit(steps=600, budget_nano_usd=usd("0.045"))
+    home.faults.inject("launch", *[Fault.LATE, Fault.NO_ANSWER] * 6)
+    for _ in range(3):
+        home.run_for(3.0)
+        home.ask("pause", job)
+        home.until_state(job, "paused")
+        home.ask("resume", job)
+    assert paid(home) <= usd("0.045")
 
 
 def test_a_job_that_is_resumed_at_the_end_of_its_budget_rents_nothing_more(home: SimulatedInstallation) -> None:
@@ -305,11 +389,12 @@ def test_a_job_that_is_resumed_without_more_money_is_paused_again(home: Simulate
     assert why_paused(home, job) == first
 
 
-def test_a_job_paused_before_its_machine_was_ready_says_once_how_to_continue(home: SimulatedInstallation) -> None:
+def test_a_job_paused_before_its_machine_was_ready_says_once_how_to_continue(install: Install) -> None:
     """Its launch has cost something, so it has started, although no time of a machine is billed."""
+    home = install(behaviour=replace(BRISK, boot_s=20.0))
     job = home.submit(steps=600, expected=Expected(GpuRequest("V100"), 1.0))
     home.until_state(job, "starting")
-    home.ask("budget", job, nano_usd=usd("0.02"))  # type: ignore[arg-type]
+    home.ask("budget", job, nano_usd=usd("0.035"))  # type: ignore[arg-type]
     home.until_state(job, "paused")
     home.settle()
     assert [run.billed_from_ms for run in home.runs(job)] == [None]

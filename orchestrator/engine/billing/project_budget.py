@@ -8,6 +8,7 @@ save checkpoints and end the machines, all jobs of the project are paused (engin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from orchestrator.engine.billing.accrue import running_nano_usd_per_hour
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
@@ -17,16 +18,15 @@ from orchestrator.engine.billing.spending_limits import (
     bringing_nano_usd,
     described,
     possible_rise,
-    price_now,
     reserved,
-    shortest_nano_usd,
+    to_bring_nano_usd,
+    to_come,
 )
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
 from providers.money import about_usd, format_usd, usd
-from providers.offer import CapacityType
 
 
 def budget_of(ctx: Context, project: str) -> int | None:
@@ -48,21 +48,14 @@ def project_spending(
     """The spending of a project on all machines of its jobs, and on more `beside` them (on an offer, and how many); the
     run `besides` does not count. The control plane looks again within `look_every_s` wall seconds."""
     runs = [described(ctx, run) for run in unsettled_runs_of(tx, project) if run.id != besides]
-    coming = [((run.offer_id, *_also(tx, run)), run.nodes) for run in runs if run.billed_from_ms is None]
-    if beside is not None:
-        coming.append(((beside[0],), beside[1]))
-    rate, promised = running_nano_usd_per_hour(tx, runs, ctx.now_ms), 0
+    more = () if beside is None else (beside,)
+    coming = to_come(ctx.installation, tx, runs, ctx.now_ms, more)
+    rate = running_nano_usd_per_hour(tx, runs, ctx.now_ms)
     unheard, rise = possible_rise(tx, runs, ctx.now_ms)
-    for offers, nodes in coming:
-        price, dearest = max((nodes * price_now(tx, each, ctx.now_ms), each) for each in offers)
-        rate += price
-        rise += price if dearest.endswith(CapacityType.SPOT) else 0
-        promised += shortest_nano_usd(dearest, price)
-    promised += sum(_bringing(ctx, tx, run) for run in runs if run.training_from_ms is None and run.moved_bytes is None)
     spent = tx.project_nano_usd(project) + unbooked_nano_usd(tx, runs, ctx.now_ms)
     step_wall_s = max((run.step_wall_s or 0.0 for run in runs if run.end is None), default=0.0)
-    found = reserved(ctx, spent, rate, unheard, rise, budget, step_wall_s=step_wall_s, look_every_s=look_every_s)
-    return Spending(spent, found.release + promised, found.stop)
+    now = reserved(ctx, spent, rate, unheard, rise, budget, coming, step_wall_s=step_wall_s, look_every_s=look_every_s)
+    return replace(now, promised=now.promised + to_bring_nano_usd(ctx, tx, runs))
 
 
 def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: str | None = None) -> str | None:
@@ -76,7 +69,7 @@ def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: 
     brought = bringing_nano_usd(tx, job.id, offer_id, ctx.bucket_of(job))
     if not then.nearly_used_up(budget - brought):
         return None
-    reserve = then.release + then.stop + brought
+    reserve = then.reserve + brought
     return (
         f"the rest of the budget of project {job.project} does not cover another machine; "
         f"{_spent_of(then.spent, budget)}, and {about_usd(reserve)} would be reserved to end its machines"
@@ -86,7 +79,7 @@ def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: 
 def why_paused(ctx: Context, job: Job, budget: int, now: Spending) -> str:
     """What of a project's budget is spent, what the rest is reserved for, and how the job continues."""
     return (
-        f"project {job.project}: {_spent_of(now.spent, budget)}; {about_usd(now.release + now.stop)} is reserved "
+        f"project {job.project}: {_spent_of(now.spent, budget)}; {about_usd(now.reserve)} is reserved "
         f"to save checkpoints and end its machines; to continue: raise projects.{job.project}.budget in "
         f"tradewind.toml, then tradewind resume {ctx.typed_name(job)}"
     )
@@ -101,17 +94,3 @@ def unsettled_runs_of(tx: Tx, project: str) -> Sequence[Run]:
     runs = tx.unsettled_runs(left_out)  # one that cannot be read is repaired first (engine.jobs.quarantine)
     of = {job.id: job.project for job in tx.outlines_of({run.job_id for run in runs})}
     return [run for run in runs if of.get(run.job_id) == project]
-
-
-def _also(tx: Tx, run: Run) -> Sequence[str]:
-    """The further offers on which a launch under way may land."""
-    if run.instance_id is not None:
-        return ()
-    moves = tx.migrations(job_id=run.job_id, open=True, unreadable=left_out)
-    return [offer_id for move in moves if move.target_run_id == run.id for offer_id in move.also]
-
-
-def _bringing(ctx: Context, tx: Tx, run: Run) -> int:
-    """What bringing a checkpoint to a machine that has none yet will cost, in nano-USD."""
-    job = tx.outline(run.job_id)
-    return bringing_nano_usd(tx, job.id, run.offer_id, ctx.bucket_of(job))

@@ -1,7 +1,8 @@
 """Spending limits: how close a job is to its budget and to its max_duration.
 
 A budget is never exceeded. So what is spent counts together with what ending the job now would still cost: the time
-until the control plane looks again, the provider's delay, and a possible rise of spot prices since the last poll.
+until the control plane looks again, the provider's delay, a possible rise of spot prices since the last poll, and the
+least that launches under way will cost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fet
 from orchestrator.engine.billing.group_budget import with_group_order
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.context import Context
-from orchestrator.engine.inputs.snapshot import checkpoint_at
+from orchestrator.engine.inputs.snapshot import checkpoint_at, left_out
 from orchestrator.installation import Installation
 from orchestrator.market import Location
 from orchestrator.model import Job, Run
@@ -34,42 +35,102 @@ STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """nano-USD. `spent`: so far; `release`: what ending all machines now would still cost; `stop`: what may be spent
-    before that on waiting for a checkpoint."""
+    """nano-USD. `spent`: so far; `release`: what ending all machines now would still cost; `promised`: what launches
+    under way will cost besides, however soon their machines end; `stop`: what may be spent before that on waiting for a
+    checkpoint."""
 
     spent: int
     release: int
+    promised: int
     stop: int
+
+    @property
+    def to_end(self) -> int:
+        """What ending all machines now would still cost, those to come included."""
+        return self.release + self.promised
+
+    @property
+    def reserve(self) -> int:
+        """What is kept for a checkpoint and the end of the machines."""
+        return self.to_end + self.stop
 
     def used_up(self, budget_nano_usd: int) -> bool:
         """Whether waiting any longer would exceed the budget."""
-        return self.spent + self.release >= budget_nano_usd
+        return self.spent + self.to_end >= budget_nano_usd
 
     def nearly_used_up(self, budget_nano_usd: int) -> bool:
         """Whether the rest is needed for a checkpoint and the end of the machines."""
-        return self.spent + self.release + self.stop >= budget_nano_usd
+        return self.spent + self.reserve >= budget_nano_usd
 
     def too_little_for_two(self, budget_nano_usd: int) -> bool:
         """Whether a second machine would soon force a pause; there is still time to end that machine first."""
-        return self.spent + 2 * self.release + self.stop >= budget_nano_usd
+        return self.spent + self.release + self.reserve >= budget_nano_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Machines that are not billed yet: their cost per hour, how much that may rise, and what they will cost in any
+    case (nano-USD)."""
+
+    rate: int = 0
+    rise: int = 0
+    least: int = 0
 
 
 def spending(
-    ctx: Context, job: Job, current: Run | None, look_every_s: float = LOOK_EVERY_S, *, beside: int = 0
+    ctx: Context, job: Job, current: Run | None, look_every_s: float = LOOK_EVERY_S, *, beside: str | None = None
 ) -> Spending:
-    """The spending of a job with a budget on all its machines, and on one more at `beside` nano-USD per hour. The
-    control plane looks again within `look_every_s` wall seconds."""
+    """The spending of a job with a budget on all its machines, and on those that it would have `beside` them on an
+    offer. The control plane looks again within `look_every_s` wall seconds."""
     budget = job.spec.budget_nano_usd
     assert budget is not None
+    more = () if beside is None else ((beside, job.spec.resources.nodes),)
     with ctx.installation.store.read() as tx:
         runs = [described(ctx, run) for run in tx.runs(job_id=job.id, unsettled=True)]
-        wanted = [run for run in runs if run.billed_from_ms is None and run.end is None]
-        rate_to_come = sum(run.nodes * price_now(tx, run.offer_id, ctx.now_ms) for run in wanted)
+        coming = to_come(ctx.installation, tx, runs, ctx.now_ms, more)
+        brought = to_bring_nano_usd(ctx, tx, runs)
         unheard, rise = possible_rise(tx, runs, ctx.now_ms)
     spent, rate = cost_so_far(ctx, job.id, runs)
-    rate += rate_to_come + beside
     step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
-    return reserved(ctx, spent, rate, unheard, rise, budget, step_wall_s=step_wall_s, look_every_s=look_every_s)
+    now = reserved(ctx, spent, rate, unheard, rise, budget, coming, step_wall_s=step_wall_s, look_every_s=look_every_s)
+    return replace(now, promised=now.promised + brought)
+
+
+def to_come(
+    installation: Installation, tx: Tx, runs: Sequence[Run], now_ms: int, more: Sequence[tuple[str, int]] = ()
+) -> Coming:
+    """What the machines of these runs that are not billed yet will cost, and `more` of them: (offer id, how many). A
+    launch that was given up counts until it is known that no machine came of it. A machine is billed for a least time,
+    during which the price of a spot machine may double."""
+    coming = [((run.offer_id, *_also(tx, run)), run.nodes) for run in runs if run.billed_from_ms is None]
+    found = Coming()
+    for offers, nodes in (*coming, *(((offer_id,), nodes) for offer_id, nodes in more)):
+        price, dearest = max((nodes * price_now(tx, each, now_ms), each) for each in offers)
+        spot, least = dearest.endswith(CapacityType.SPOT), shortest_nano_usd(dearest, price)
+        release = _release_nano_usd(price, installation.clock.factor, LOOK_EVERY_S)
+        found = Coming(
+            found.rate + price,
+            found.rise + (price if spot else 0),
+            found.least + max(least, 2 * least - release if spot else 0),
+        )
+    return found
+
+
+def _also(tx: Tx, run: Run) -> Sequence[str]:
+    """The further offers on which a launch under way may land."""
+    if run.instance_id is not None:
+        return ()
+    moves = tx.migrations(job_id=run.job_id, unreadable=left_out)
+    return [offer_id for move in moves if move.target_run_id == run.id for offer_id in move.also]
+
+
+def to_bring_nano_usd(ctx: Context, tx: Tx, runs: Sequence[Run]) -> int:
+    """What bringing checkpoints to those of these runs that have none yet will cost, in nano-USD."""
+    found = 0
+    for run in runs:
+        if run.end is None and run.training_from_ms is None and run.moved_bytes is None:
+            found += bringing_nano_usd(tx, run.job_id, run.offer_id, ctx.bucket_of(tx.outline(run.job_id)))
+    return found
 
 
 def reserved(
@@ -79,17 +140,21 @@ def reserved(
     unheard: int,
     rise: int,
     budget: int,
+    coming: Coming,
     *,
     step_wall_s: float,
     look_every_s: float,
 ) -> Spending:
     """The spending on machines that have cost `spent` and cost `rate` per hour, or, if prices have risen unheard of,
-    `unheard` and `rise` more (nano-USD). `step_wall_s` is the longest of their steps (wall seconds)."""
+    `unheard` and `rise` more (nano-USD), and on those that are `coming`. `step_wall_s` is the longest of their steps
+    (wall seconds)."""
     factor = ctx.installation.clock.factor
+    rate, rise = rate + coming.rate, rise + coming.rise
     stop_s = STOP_WALL_S + 2 * step_wall_s + 2 * look_every_s
     stop = max(reserve_nano_usd(rate + rise, stop_s * factor), budget // STOP_SHARE)
     longest = reserve_nano_usd(rate + rise, STOP_TIMEOUT_WALL_S * factor)
-    return Spending(spent, _release_nano_usd(rate, factor, look_every_s) + unheard, min(stop, longest))
+    release = _release_nano_usd(rate, factor, look_every_s) + unheard
+    return Spending(spent, release, coming.least, min(stop, longest))
 
 
 def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
@@ -107,7 +172,8 @@ def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
         unbooked = unbooked_nano_usd(tx, runs, now_ms)
     except ValueError:  # a price is not known for all of the time
         unbooked = 0
-    return unbooked + _release_nano_usd(rate, factor, LOOK_EVERY_S) + reserve_nano_usd(2 * rate, stop_s)
+    least = to_come(installation, tx, runs, now_ms).least
+    return unbooked + _release_nano_usd(rate, factor, LOOK_EVERY_S) + least + reserve_nano_usd(2 * rate, stop_s)
 
 
 def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to_finish: int = 0) -> str | None:
@@ -118,18 +184,16 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     if budget is None:
         return None
     with ctx.installation.store.read() as tx:
-        price = job.spec.resources.nodes * price_now(tx, offer_id, ctx.now_ms)
         brought = bringing_nano_usd(tx, job.id, offer_id, ctx.bucket_of(job))
     egress = f", and bringing its checkpoint there costs {about_usd(brought)}" if brought else ""
     if leaves is not None:
-        two = refuses_second(ctx, job, leaves, price, brought)
+        two = refuses_second(ctx, job, leaves, offer_id, brought)
         return None if two is None else two + egress
-    now, then = spending(ctx, job, None), spending(ctx, job, None, beside=price)
-    shortest = shortest_nano_usd(offer_id, price)
-    if now.spent + brought + max(then.release, now.release + shortest) < budget:
+    then = spending(ctx, job, None, beside=offer_id)
+    if not then.nearly_used_up(budget - brought):
         return None
-    least = now.spent + brought + now.release + shortest + then.release + then.stop
-    why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(now.spent, budget)}"
+    least = then.spent + brought + then.reserve
+    why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(then.spent, budget)}"
     why += egress
     cents = (least + round(MARGIN * to_finish)) // 10_000_000 + 1
     order = f"tradewind budget set {ctx.typed_name(job)} {f'{cents / 100:.2f}' if to_finish else 'USD'}"
@@ -137,21 +201,23 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     return f"{why}; to continue: {_as_group(ctx, job, order)}"
 
 
-def refuses_second(ctx: Context, job: Job, current: Run, second_nano_usd_per_hour: int, to_come: int = 0) -> str | None:
-    """Why a running job may not have a second machine, to move to or as a standby; None if it may. It may not if the
-    cost of both (`to_come`, nano-USD) and of ending all machines would exceed the budget and so force a pause."""
+def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nano_usd: int = 0) -> str | None:
+    """Why a running job may not have a second machine of an offer, to move to or as a standby; None if it may. It may
+    not if the cost of both (`also_nano_usd`) and of ending all machines would exceed the budget and so force a
+    pause."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
-    now = spending(ctx, job, current, beside=second_nano_usd_per_hour)
-    if not replace(now, spent=now.spent + to_come).too_little_for_two(budget):
+    now = spending(ctx, job, current, beside=offer_id)
+    if not replace(now, spent=now.spent + also_nano_usd).too_little_for_two(budget):
         return None
     return "the rest of its budget does not cover two machines"
 
 
 def shortest_nano_usd(offer_id: str, nano_usd_per_hour: int) -> int:
-    """What a machine of an offer is billed in any case, however soon it ends, in nano-USD."""
-    return reserve_nano_usd(nano_usd_per_hour, rate_card(provider_of(offer_id)).minimum_ms / 1000)
+    """What a machine of an offer is billed in any case, however soon it ends, or if it never starts, in nano-USD."""
+    card = rate_card(provider_of(offer_id))
+    return max(reserve_nano_usd(nano_usd_per_hour, card.minimum_ms / 1000), card.failed_launch_nano_usd)
 
 
 def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | None) -> int:
@@ -175,7 +241,7 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     """What is spent, what the rest of the budget is reserved for, and how to continue."""
     budget = job.spec.budget_nano_usd
     assert budget is not None
-    reserve = now.release + now.stop
+    reserve = now.reserve
     why, name = spent_of(now.spent, budget), ctx.typed_name(job)
     why += f"; {about_usd(reserve)} is reserved to save a checkpoint and end its machines"
     rest = _to_finish_nano_usd(ctx, job, current)

@@ -149,7 +149,7 @@ def _open(ctx: Context, job: Job) -> bool:
     placement = plan.placement(job.id)
     standby = best_standby(placement, current.offer_id)
     to_come = 0 if standby is None else (placement.cost_nano_usd or 0) + (standby_cost(placement, standby) or 0)
-    refused = standby and refuses_second(ctx, job, current, standby.nano_usd_per_hour, to_come)
+    refused = standby and refuses_second(ctx, job, current, standby.offer_id, to_come)
     with ctx.write() as tx:
         if standby is None:
             _report_none(ctx, tx, job, "no standby: no offer fits at present")
