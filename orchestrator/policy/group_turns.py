@@ -8,17 +8,18 @@ it has a deadline: then its own forecast of risks and delays may need other ways
 
 Moving has a cost, so a running job is planned as if it were faster where it is: by what a move must gain and by the
 time that it takes. Under a fairness policy, jobs take turns, at most once a round. Under the others, a job keeps its
-machine for as long as the plan uses it there, and gives way only to a job that would otherwise be late. Under
-`cheapest`, of the jobs that wait for the same machines the shortest is next; the order makes no difference to the cost.
-Under `makespan`, a job counts for more the longer the jobs take that must wait for it. Under every policy, jobs hurry
-for those with deadlines that must wait for them, if all can be on time so.
+machine for as long as the plan uses it there, and gives way only to a job that would otherwise be late; it moves to the
+way that the plan has for it as soon as there is room. Under `cheapest`, of the jobs that wait for the same machines the
+shortest is next; the order makes no difference to the cost. Under `makespan`, a job counts for more the longer the jobs
+take that must wait for it. Under every policy, jobs hurry for those with deadlines that must wait for them, if all can
+be on time so.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -43,7 +44,7 @@ from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.groups.time_slices import HARDLY, Contender, in_whole_machines, turns
-from orchestrator.policy.groups.urgency import urgent
+from orchestrator.policy.groups.urgency import URGENT, urgent
 from orchestrator.policy.time_sharing import Given, History, contender, least_turn_s
 
 
@@ -61,6 +62,8 @@ class GroupRules:
     limit_s: float
 
 
+LAST = 1e-6
+"""The precedence of a job that would have to give way before it is done."""
 Parts = Mapping[str, Mapping[str, float]]
 """The part of its time that a job is planned to spend on each offer, by job id and offer id."""
 NO_PARTS: Parts = MappingProxyType({})
@@ -138,8 +141,14 @@ def group_turns(
     room = _room(question)
     contenders = _contenders(question, shares, history, rules, overdue, until)
     may = question.jobs.rate > 0 if late or fair else (shares > 0) | np.array([each.urgent for each in contenders])
-    first = 1 / (shares.sum(axis=1) * _fastest_s(question) + HARDLY) if cheapest else None
-    way = turns(contenders, shares, room, rules.round_s, may, precedence=first, gather=fair)
+    first = _precedence(question, contenders, shares, shortest=cheapest, deadlines=not fair)
+
+    def assigned(among: Sequence[Contender]) -> Mapping[str, int]:
+        return turns(among, shares, room, rules.round_s, may, precedence=first, gather=fair)
+
+    way = assigned(contenders)
+    if not fair and not cheapest:
+        way = assigned(_where_planned(contenders, shares, way, room))
     given = _given(question, contenders, shares, way, room, market, hurries, free=cheapest)
     return GroupTurns(given, parts, late)
 
@@ -210,6 +219,40 @@ def _contenders(
             keeps = holds is not None and bool(shares[index, holds] > LEAST_SHARE or past.turn_s < rules.least_s)
         rate = question.jobs.rate[index]
         found.append(contender(demand, past, rate, column, keeps=keeps, urgent=first[index]))
+    return tuple(found)
+
+
+def _precedence(
+    question: Asked, contenders: Sequence[Contender], shares: Floats, *, shortest: bool, deadlines: bool
+) -> Floats:
+    """(jobs,): a factor for the priority of each job. `shortest`: the shortest job is first. `deadlines`: a job without
+    a deadline is last if it takes longer than one with a deadline can wait, so that it need not give way soon."""
+    takes_s, due_s = _fastest_s(question), question.jobs.deadline_s
+    found: Floats = 1 / (shares.sum(axis=1) * takes_s + HARDLY) if shortest else np.ones(len(contenders))
+    waits = np.array([each.holds is None for each in contenders])
+    waits_at_most_s = float((URGENT * due_s - takes_s)[waits & np.isfinite(due_s)].min(initial=np.inf))
+    if deadlines:
+        found[np.isinf(due_s) & (takes_s > waits_at_most_s)] *= LAST
+    return found
+
+
+def _where_planned(
+    contenders: Sequence[Contender], shares: Floats, way: Mapping[str, int], room: Room
+) -> tuple[Contender, ...]:
+    """The contenders, those moved that keep a machine for which the plan has no use, while there is room for them where
+    it has: otherwise a machine would be idle until their turns end. Urgent jobs stay."""
+    left = room.most - sum(room.each[:, way[each.job_id]] * each.takes for each in contenders if each.job_id in way)
+    found = list(contenders)
+    for index, each in enumerate(contenders):
+        holds, urgent_there = each.holds, each.urgent is not None and each.urgent.any()
+        if holds is None or urgent_there or way.get(each.job_id) != holds or shares[index, holds] > LEAST_SHARE:
+            continue
+        there = left + room.each[:, holds] * each.takes
+        for other in np.argsort(-shares[index], kind="stable").tolist():
+            after = there - room.each[:, other] * each.takes
+            if shares[index, other] > LEAST_SHARE and (after[room.each[:, other] > 0] >= 0).all():
+                found[index], left = replace(each, holds=other, keeps=True), after
+                break
     return tuple(found)
 
 

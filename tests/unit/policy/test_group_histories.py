@@ -172,8 +172,10 @@ def history_of(policy: GroupPolicy, seed: int) -> Group:
     return Group(policy, work, limits)
 
 
-@pytest.mark.parametrize("policy", GROUP_POLICIES)
-@pytest.mark.parametrize("seed", [2, 5, 6])
+HISTORIES: list[tuple[GroupPolicy, int]] = [(policy, seed) for seed in (2, 5, 6) for policy in GROUP_POLICIES]
+
+
+@pytest.mark.parametrize(("policy", "seed"), [*HISTORIES, ("first-in-first-out", 27)])
 def test_deadlines_that_can_be_met_are_met_and_no_job_gives_way_again_and_again(policy: GroupPolicy, seed: int) -> None:
     group = history_of(policy, seed)
     group.run()

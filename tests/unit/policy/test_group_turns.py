@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -145,6 +146,43 @@ def test_a_job_keeps_its_machine_unless_the_policy_is_about_fairness(case: Decis
     found = given(case, jobs, quota(1, "only", used=1), policy=policy, on={"has": only})
     assert found is not None
     assert (found.has_turn, found.give_way) == ((jobs[0].job.id,), ())
+
+
+@pytest.mark.parametrize("policy", ["max-throughput", "shortest-job-first", "first-in-first-out"])
+def test_no_machine_is_idle_while_the_job_that_it_is_planned_for_keeps_another(
+    case: DecisionCase, policy: GroupPolicy
+) -> None:
+    slow, fast = case.offer("slow", 1.0), case.offer("fast", 2.0, gpu="SIM-L")
+    jobs = [job(case, "has", rates={"SIM-M": 1.0, "SIM-L": 4.0}), job(case, "waits", rates={"SIM-M": 1.0})]
+    has, waits = (each.job.id for each in jobs)
+    fast_quota = replace(quota(1, "fast"), name="fast")
+
+    def in_a_round(fast_used: int, **on: str) -> Given:
+        quotas = quota(1, "slow", used=1), replace(fast_quota, used=fast_used)
+        had_h = dict.fromkeys(on, 1.0)
+        found = given(case, jobs, *quotas, policy=policy, on=on, had_h=had_h, least_s=math.inf)
+        assert found is not None
+        return found
+
+    found = in_a_round(0, has=slow)
+    assert (set(found.has_turn), found.give_way) == ({has, waits}, (has,))
+    assert fast not in found.not_now[has]
+    assert slow not in found.not_now[waits]
+    assert in_a_round(1, has=slow).give_way == ()  # the fast machine is another's
+
+
+@pytest.mark.parametrize("policy", ["cheapest", "shortest-job-first", "first-in-first-out"])
+@pytest.mark.parametrize(("hours", "first"), [(1.0, "old"), (30.0, "due"), (200.0, "due")])
+def test_a_job_that_would_have_to_give_way_before_it_is_done_leaves_a_free_machine_to_the_one_with_a_deadline(
+    case: DecisionCase, policy: GroupPolicy, hours: float, first: str
+) -> None:
+    """The other job takes 10 of 40 hours. A tenth of these is kept in reserve."""
+    case.offer("only", 1.0)
+    due = job(case, "due", hours=10.0, deadline_at_ms=case.now + 40 * HOUR_MS)
+    jobs = {"old": job(case, "old", hours=hours), "due": due}
+    found = given(case, list(jobs.values()), quota(1, "only"), policy=policy, age_s={"old": 10 * DAY_S, "due": 1.0})
+    assert found is not None
+    assert found.has_turn == (jobs[first].job.id,)
 
 
 @pytest.mark.parametrize("policy", ["max-min-fairness", "finish-time-fairness"])
