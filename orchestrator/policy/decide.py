@@ -142,13 +142,22 @@ def _place(
     filtered, forecast = considered(demand, filtering, market, perf, running, move)
     twin = _equality_key(demand, forecast, filtered) if running is None and move is None else None
     if twin is not None and twin in twins:
-        return replace(twins[twin], job_id=demand.job.id)
+        return _hurrying(demand, replace(twins[twin], job_id=demand.job.id))
     ranking = rank(demand, forecast, filtered)
     builder = PlacementBuilder(demand, market, forecast, ranking, filtered, complete)
     placement = _decided(builder, running, move, here, limits)
     if twin is not None:
         twins[twin] = placement
-    return placement
+    return _hurrying(demand, placement)
+
+
+def _hurrying(demand: Demand, placement: Placement) -> Placement:
+    """The placement, with the reason for a deadline that is not the job's own."""
+    if not demand.hurries:
+        return placement
+    return replace(
+        placement, reason=f"{placement.reason}; jobs after it have deadlines, so it has to end in time for them"
+    )
 
 
 def considered(

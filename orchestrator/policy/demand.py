@@ -58,6 +58,7 @@ class Demand:
     - `project_weight`: the weight of the job's project when jobs share the time of machines; None if no project has a
       weight, so that each job counts with its own.
     - `rent`: the limits on what the job may rent.
+    - `hurries`: the deadline is not the job's own, but what jobs that come after it need to be on time.
     - `typed_name`: what commands take for the job; "": its name.
     """
 
@@ -78,6 +79,7 @@ class Demand:
     priority: int = 0
     project_weight: float | None = None
     rent: RentLimits = NO_RENT_LIMITS
+    hurries: bool = False
     typed_name: str = ""
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from orchestrator.errors import LimitError
 from orchestrator.model import Expected, GpuRequest, Group, GroupPolicy, Job, JobSpec
 from orchestrator.policy import group_turns
+from orchestrator.services.jobs import current
 from providers.money import usd
 from tests.sim.harness import BRISK, CHEAP, FINE_STRIDE_S, SimulatedInstallation, check_truth, train_spec
 from tests.sim.test_time_sharing import trained_s
@@ -71,7 +73,7 @@ def test_under_a_policy_of_fairness_jobs_take_turns_on_rented_machines(install: 
     assert max(had) - min(had) <= ROUND_S, had
     home.settle(limit_s=3600.0)
     assert {home.job(job).state for job in jobs} == {"finished"}
-    assert any(f"group sweep ({policy}); 2 of its 4 jobs have machines now" in each for each in gave_way(home, jobs))
+    assert any(f"group sweep ({policy}); 2 of its 4 jobs had a machine then" in each for each in gave_way(home, jobs))
     assert any("waits for its turn" in each.message for job in jobs for each in home.events(job, "job.waits"))
     check_truth(home)
 
@@ -84,6 +86,19 @@ def test_under_other_policies_a_job_keeps_its_machine_until_it_is_done(install: 
     assert {home.job(job).state for job in jobs} == {"finished"}
     assert [len(home.runs(job)) for job in jobs] == [1] * 4
     assert gave_way(home, jobs) == []
+    check_truth(home)
+
+
+def test_what_a_waiting_job_says_of_its_group_stays_true_when_other_jobs_end(install: Install) -> None:
+    home = rented(install, 1)
+    jobs = in_order(home, "cheapest", [30, 40, 50], {})
+    home.until_state(jobs[1], "running")
+    note = current.job(home.installation, jobs[2].id).note
+    assert note is not None
+    assert re.search(
+        r"waits for its turn: .*; 1 of its 3 jobs had a machine then, and the planned part of this one", note
+    )
+    home.settle(limit_s=3600.0)
     check_truth(home)
 
 

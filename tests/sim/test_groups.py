@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +13,9 @@ from orchestrator.services.caller import Caller
 from orchestrator.services.groups.orders import set_group_budget
 from orchestrator.services.jobs.commands import set_budget
 from orchestrator.services.jobs.plan import planned
+from providers.hardware import GIB
 from providers.money import usd
+from providers.offer import CapacityType, Offer
 from tests.sim.harness import SimulatedInstallation, check_truth, train_spec
 
 
@@ -48,6 +51,33 @@ def grouped(
 
 def reasons(home: SimulatedInstallation, job: Job) -> list[str]:
     return [each.message for each in home.read(lambda tx: tx.events(job_id=job.id)) if each.kind == "job.waits"]
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "kind"), [(3000.0, "A100-40GB"), (20_000.0, "V100"), (500.0, "V100"), (None, "V100")]
+)
+def test_a_job_hurries_for_the_deadline_of_one_that_comes_after_it_if_that_can_be_met(
+    install: Callable[..., SimulatedInstallation], deadline_s: float | None, kind: str
+) -> None:
+    """Each takes 2000 s where it is cheapest, and half of that or less on a machine that costs more."""
+    slow, fast = (
+        Offer("fake", "alpha", "alpha-1", name, gpu, 1, 8, 64 * GIB, CapacityType.ON_DEMAND, simulated=True)
+        for name, gpu in (("v100.1", "V100"), ("a100.1", "A100-40GB"))
+    )
+    home = install(catalog=((slow, usd("1.00")), (fast, usd("9.00"))))
+    now, known = home.clock.now_ms(), Expected(GpuRequest("V100"), 1.0)
+    first = Job("job_a", JobSpec("a", train_spec(2000), expected=known), "me", now, "queued", "group_A")
+    spec = JobSpec("b", train_spec(2000), expected=known, deadline_s=deadline_s)
+    with home.installation.store.write() as tx:
+        tx.add_group(Group("group_A", "chain", "cheapest", "default", "me", now, None))
+        tx.add_job(first)
+        tx.add_job(Job("job_b", spec, "me", now, "queued", "group_A", after=(first.id,)))
+    home.until_step(first, 1)
+    assert home.runs(first)[0].offer_id == (fast if kind != "V100" else slow).id
+    said = home.events(first, "plan.decided")[0].message
+    assert said.endswith("; jobs after it have deadlines, so it has to end in time for them") == (
+        deadline_s in (3000.0, 20_000.0)
+    )
 
 
 def test_each_job_starts_after_the_one_before_it_has_finished(home: SimulatedInstallation) -> None:

@@ -10,6 +10,7 @@ from orchestrator.config import Config
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs import latencies
 from orchestrator.engine.inputs.bucket_places import bucket_region
+from orchestrator.engine.inputs.followers import followers, in_time_for_followers
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.rent_limits import rent_limits
 from orchestrator.engine.inputs.speeds import SpeedReader
@@ -60,9 +61,11 @@ def inputs(
     speeds: SpeedReader | None = None,
     used: Collection[str] = (),
     besides: str | None = None,
+    together: bool = False,
 ) -> Inputs:
     """The inputs for all jobs that need a machine, or only for the ids in `only`, with `pausing` also for those that
-    pause; `extra` are jobs not submitted yet.
+    pause; `extra` are jobs not submitted yet. Jobs have to end so early that those after them can be on time, unless
+    they are planned `together`: such a plan knows their order.
 
     Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` and `speeds` cache what was read
     before; without them, everything is read again. The market includes the offers `used`, and those on which these jobs
@@ -74,12 +77,14 @@ def inputs(
         states = (*_WANT_A_PLACE, "pausing") if pausing else _WANT_A_PLACE
         waiting = [job for job in tx.jobs_of(only, unreadable=left_out) if job.state in states]
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
+    follow, deciding = [] if together else followers(tx, jobs, left_out), {job.id for job in jobs}
+    later = [job for job in follow if job.id not in deciding]
     gaps, wall_s_per_byte = latencies.handovers(tx, config), latencies.save_wall_s_per_byte(tx)
-    book = perf(tx, now_ms, [job.id for job in jobs], speeds)
+    book = perf(tx, now_ms, [job.id for job in (*jobs, *later)], speeds)
     running: dict[str, Running] = {}
     demands = []
-    past = _pasts(tx, {job.id for job in jobs} - {job.id for job in extra})
-    for job in jobs:
+    past = _pasts(tx, {job.id for job in (*jobs, *later)} - {job.id for job in extra})
+    for job in (*jobs, *later):
         known = past.get(job.id, _Past())
         if job.spec.budget_nano_usd is not None:
             open_books = [run for run in known.runs if run.billed_to_ms is None]
@@ -97,6 +102,9 @@ def inputs(
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
     used = {*used, *(each.offer_id for each in running.values())}
     seen = (MarketReader() if markets is None else markets).read(tx, now_ms, config, used, besides)
+    if follow:
+        own, others = demands[: len(jobs)], demands[len(jobs) :]
+        demands = list(in_time_for_followers(own, others, seen, book, running, limits(config)))
     return Inputs(seen, book, tuple(demands), running)
 
 

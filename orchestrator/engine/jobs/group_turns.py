@@ -114,9 +114,10 @@ def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> Group
 
 
 def _told(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:
-    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news."""
+    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news. So it is read
+    long after it was written, and says how things were then."""
     older = ", made before, because the solver was not in time for another" if found.late else ""
     return (
         f"by the joint plan of group {group.name} ({group.policy}{older}); {given.machines} of its {len(given.share)} "
-        f"jobs have machines now, and the part of this one is about {given.share[job_id]:.0%} of the time"
+        f"jobs had a machine then, and the planned part of this one was about {given.share[job_id]:.0%} of the time"
     )

@@ -90,6 +90,7 @@ def known_of(ctx: Context, tx: Tx, jobs: Collection[str]) -> snapshot.Inputs:
         markets=ctx.markets,
         speeds=ctx.speeds,
         used=ctx.used_offers,
+        together=True,
     )
 
 

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from orchestrator.policy.demand import Running
+from orchestrator.market import Market
+from orchestrator.perf import PerfBook
+from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.order import Order, before_each, due_before, time_after
-from orchestrator.policy.groups.planning import NOWHERE, Asked, joint, without_deadlines
+from orchestrator.policy.groups.planning import NOWHERE, Asked, asked, joint, without_deadlines
 from orchestrator.policy.groups.time_limit import TimeLimit
+from orchestrator.policy.groups.urgency import URGENT
 
 
 def knowing_what_follows(
@@ -35,13 +38,46 @@ def knowing_what_follows(
 def in_time_for_what_follows(question: Asked, of_all: Asked, after: Order) -> Asked:
     """The question about jobs that can run now, with deadlines so early that the jobs `of_all` that come after them can
     be on time, too. Each of these is assumed to run where it is fastest, from when it can start."""
+    of_job, _ = _due_s(of_all, after)
+    own_s = question.jobs.deadline_s
+    found_s = np.array([of_job[each.job.id] for each in question.demands]) - question.begins_s
+    return replace(question, jobs=replace(question.jobs, deadline_s=np.minimum(own_s, found_s)))
+
+
+def due_for_what_follows(
+    demands: Sequence[Demand],
+    later: Sequence[Demand],
+    after: Order,
+    market: Market,
+    perf: PerfBook,
+    running: Mapping[str, Running],
+    limits: MoveLimits,
+) -> Mapping[str, int]:
+    """By job id, when those of these jobs have to end (epoch ms) that must end earlier than by their own deadlines, so
+    that the jobs `later`, which come after them, can be on time. A tenth of the time is kept in reserve. A job is left
+    out if it cannot end so early on any offer: hurrying would only cost money."""
+    of_all = asked([*demands, *later], market, perf, running, limits=limits, partly=True)
+    if not of_all.rows:
+        return {}
+    due_s, takes_s = _due_s(of_all, after, reserve=1 / URGENT)
+    found = {}
+    for each in demands:
+        job_id, own_ms = each.job.id, each.job.deadline_at_ms
+        if not takes_s.get(job_id, np.inf) <= due_s.get(job_id, np.inf) < np.inf:
+            continue
+        due_ms = market.at + round(1000 * due_s[job_id])
+        if own_ms is None or due_ms < own_ms:
+            found[job_id] = due_ms
+    return found
+
+
+def _due_s(of_all: Asked, after: Order, reserve: float = 1.0) -> tuple[dict[str, float], dict[str, float]]:
+    """(when each job has to end, so that each after it can be on time where it is fastest, how long it takes there at
+    least, start included); by job id, in seconds from now. `reserve`: how many times as long jobs may take."""
     jobs, ids = of_all.jobs, [each.job.id for each in of_all.demands]
     start_s = np.zeros(jobs.rate.shape) if jobs.start_s is None else jobs.start_s
     with np.errstate(divide="ignore", invalid="ignore"):
         takes_s = np.where(jobs.rate > 0, start_s + jobs.steps[:, None] / jobs.rate, np.inf).min(axis=1)
     takes_s = np.where(jobs.steps > 0, takes_s, 0.0)
-    due_s = due_before(before_each(ids, after), jobs.deadline_s + of_all.begins_s, takes_s)
-    of_job = dict(zip(ids, due_s.tolist(), strict=True))
-    own_s = question.jobs.deadline_s
-    found_s = np.array([of_job[each.job.id] for each in question.demands]) - question.begins_s
-    return replace(question, jobs=replace(question.jobs, deadline_s=np.minimum(own_s, found_s)))
+    due_s = due_before(before_each(ids, after), jobs.deadline_s + of_all.begins_s, reserve * takes_s)
+    return dict(zip(ids, due_s.tolist(), strict=True)), dict(zip(ids, (reserve * takes_s).tolist(), strict=True))

@@ -89,7 +89,7 @@ def planned_group(
     """The same for jobs that have ids already; prices are not polled again."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
-        seen = inputs(tx, now, installation.config, extra=jobs, only=[job.id for job in jobs])
+        seen = inputs(tx, now, installation.config, extra=jobs, only=[job.id for job in jobs], together=True)
         age_s = price_age_s(installation, tx, now)
     market, after = supposed(seen.market, assumptions), {job.id: job.after for job in jobs}
     without = _without(installation, seen, group.policy, after, now) if assumptions else None

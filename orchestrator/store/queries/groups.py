@@ -47,6 +47,7 @@ _OUTLINES = select(job_group.c.id, job_group.c.name, job_group.c.policy).where(
 )
 _SET_BUDGET = update(job_group).where(job_group.c.id == bindparam("group_id"))
 _JOBS_OF = select(job.c.id).where(job.c.group_id == bindparam("group_id")).order_by(job.c.submitted_at_ms, job.c.id)
+_WAITING = _JOBS_OF.where(job.c.after.is_not(None), job.c.state == "queued")
 
 
 class GroupOutline(NamedTuple):
@@ -127,6 +128,10 @@ class GroupRows(Transaction):
     def job_ids_of_group(self, group_id: str) -> list[str]:
         """The ids of the group's jobs, in the order of submission."""
         return [str(each) for each in self._connection.execute(_JOBS_OF, {"group_id": group_id}).scalars()]
+
+    def waiting_ids_of_group(self, group_id: str) -> list[str]:
+        """The ids of the group's queued jobs that come after others, in the order of submission."""
+        return [str(each) for each in self._connection.execute(_WAITING, {"group_id": group_id}).scalars()]
 
 
 def _listed(projects: list[str]) -> str:
