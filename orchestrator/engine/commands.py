@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from orchestrator.engine.billing import spending_limits
 from orchestrator.engine.billing.group_budget import changed_parts, over_group_budget
+from orchestrator.engine.billing.larger_budget import how_to_continue
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs import snapshot
@@ -200,8 +201,7 @@ def _set_budget(ctx: Context, tx: Tx, job: Job, wanted: int, actor: str) -> str:
     tx.set_job_facts(job.id, next_decision_ms=None)
     was = "none before" if before is None else f"before: {format_usd(before)}"
     message = f"the budget is now {format_usd(wanted)} ({was}; {about_usd(spent)} spent so far)"
-    if job.state in ("pausing", "paused"):
-        message += f"; to continue: tradewind resume {tx.typed_name(job.id, job.name)}"
+    message += how_to_continue(ctx.installation, tx, job, wanted)
     ctx.event(tx, "job.budget", message, job, actor=actor, before_nano_usd=before, nano_usd=wanted)
     return message
 

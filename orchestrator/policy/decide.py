@@ -207,7 +207,7 @@ def _decided(
         stay = builder.placement("stay", None, "its offer is no longer listed or has no price")
         return replace(stay, offer_id=running.offer_id)
     if ranking.mode == "infeasible":
-        wait = builder.placement("wait", None, explain.why_waiting(demand, market, forecast, ranking))
+        wait = builder.placement("wait", None, explain.why_waiting(demand, market, forecast, ranking, builder.filtered))
         short = running is None and ranking.counts[RejectionReason.BUDGET] > 0
         return replace(wait, lacks_money=short and lacks_money(demand, forecast.perf, builder.filtered))
     if running is not None and current is not None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.market import Location
 from orchestrator.model import Job, Reason
 from providers.offer import provider_of
+
+Floats = NDArray[np.float64]
 
 TIME_TOLERANCE = 0.03
 """The objective `fastest` treats finishes as equally early if they are later than the earliest by at most this share.
@@ -37,6 +43,29 @@ NO_RENT_LIMITS = RentLimits()
 
 
 @dataclass(frozen=True, slots=True)
+class Reserve:
+    """How long the machines of a job with a budget must still be paid for when it is paused, in market seconds:
+    `release_s` until they are no longer billed, and before that `stop_s` to save a checkpoint, or, if the budget is
+    large, 1/SHARE of it, but no more than `longest_stop_s`. A spot price may double meanwhile."""
+
+    release_s: float = 0.0
+    stop_s: float = 0.0
+    longest_stop_s: float = 0.0
+
+    SHARE: ClassVar[int] = 100
+
+    def with_reserve(self, cost: Floats, price_s: Floats) -> Floats:
+        """The budgets that pay for `cost` and for the reserve at these prices per second."""
+        ended = cost + self.release_s * price_s
+        share = np.minimum(ended / (self.SHARE - 1), 2 * self.longest_stop_s * price_s)
+        paid: Floats = ended + np.maximum(2 * self.stop_s * price_s, share)
+        return paid
+
+
+NO_RESERVE = Reserve()
+
+
+@dataclass(frozen=True, slots=True)
 class Demand:
     """A job and its progress. All times are in seconds of market time.
 
@@ -59,6 +88,7 @@ class Demand:
       weight, so that each job counts with its own.
     - `rent`: the limits on what the job may rent.
     - `hurries`: the deadline is not the job's own, but what jobs that come after it need to be on time.
+    - `reserve`: what its budget must pay for besides the work.
     - `typed_name`: what commands take for the job; "": its name.
     """
 
@@ -80,6 +110,7 @@ class Demand:
     project_weight: float | None = None
     rent: RentLimits = NO_RENT_LIMITS
     hurries: bool = False
+    reserve: Reserve = NO_RESERVE
     typed_name: str = ""
 
     @property

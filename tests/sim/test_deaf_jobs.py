@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from orchestrator.engine.billing.spending_limits import STOP_TIMEOUT_WALL_S
+from orchestrator.engine.inputs.reserves import STOP_TIMEOUT_WALL_S
 from orchestrator.engine.migration.timeouts import QUIESCE_S
 from orchestrator.model import Job, Step
 from providers.fake import Fault

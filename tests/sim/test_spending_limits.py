@@ -401,3 +401,38 @@ def test_a_job_paused_before_its_machine_was_ready_says_once_how_to_continue(ins
     home.ask("resume", job)
     home.until(lambda: len(home.events(job, "job.paused")) > 1)
     assert home.events(job, "job.paused")[-1].message.count("tradewind budget set job") == 1
+
+
+def named_budget(said: str) -> str:
+    (amount,) = re.findall(r"tradewind budget set job (\d+\.\d\d)", said)
+    return str(amount)
+
+
+@pytest.mark.parametrize("new_price", ["1.00", "4.00", "9.00"])
+def test_a_budget_that_is_named_as_enough_is_enough_whoever_names_it(
+    home: SimulatedInstallation, new_price: str
+) -> None:
+    """The report of a job at risk, the reason of its pause, and the answer to a budget that is still too small."""
+    too_small = usd("0.15" if new_price == "1.00" else "0.35")
+    job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.35"))
+    home.until_step(job, 20)
+    home.ask("budget", job, nano_usd=too_small)
+    for offer in (CHEAP, DEAR, RESERVE):
+        home.reprice(offer.id, new_price)
+    home.until(lambda: bool(home.events(job, "job.at_risk")), stride_s=1.0)
+    at_risk = named_budget(home.events(job, "job.at_risk")[0].message)
+    at_pause = named_budget(why_paused(home, job))
+    assert usd(at_pause) <= usd(at_risk), "the estimates only become surer"
+    asked = home.ask("budget", job, nano_usd=usd(at_pause) - usd("0.04"))
+    home.tick()
+    answer = home.answer(asked) or ""
+    assert re.search(r"; it (is still|may be) too small to finish; to continue: tradewind budget set job ", answer)
+    assert named_budget(answer) == at_pause
+    asked = home.ask("budget", job, nano_usd=usd(at_pause))
+    home.tick()
+    assert (home.answer(asked) or "").endswith(" spent so far); to continue: tradewind resume job")
+    home.ask("resume", job)
+    home.until_state(job, "running")
+    home.settle(limit_s=2000.0)
+    assert home.job(job).state == "finished"
+    assert paid(home) <= usd(at_pause)

@@ -13,7 +13,6 @@ from dataclasses import replace
 from orchestrator.engine.billing.accrue import running_nano_usd_per_hour
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.billing.spending_limits import (
-    LOOK_EVERY_S,
     Spending,
     bringing_nano_usd,
     described,
@@ -23,6 +22,7 @@ from orchestrator.engine.billing.spending_limits import (
     to_come,
 )
 from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.reserves import LOOK_EVERY_S
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx

@@ -12,25 +12,25 @@ from dataclasses import dataclass, replace
 
 from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
-from orchestrator.engine.billing.group_budget import with_group_order
+from orchestrator.engine.billing.larger_budget import larger_budget
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.reserves import (
+    LOOK_EVERY_S,
+    STOP_TIMEOUT_WALL_S,
+    release_market_s,
+    stop_market_s,
+)
 from orchestrator.engine.inputs.snapshot import checkpoint_at, left_out
 from orchestrator.installation import Installation
 from orchestrator.market import Location
 from orchestrator.model import Job, Run
+from orchestrator.policy.demand import Reserve
+from orchestrator.policy.ranking.enough import CENT_NANO_USD
 from orchestrator.store import Tx
 from providers.billing.charges import Usage, charges, rate_card
 from providers.money import about_usd, format_usd
 from providers.offer import CapacityType, location_of, provider_of
-
-LOOK_EVERY_S = 0.5  # wall
-RELEASE_WALL_S = 2.0  # from the decision to end a machine until it is no longer billed: on this host,
-RELEASE_MARKET_S = 30.0  # with a real provider, which takes longer to answer
-STOP_WALL_S = 3.0  # a checkpoint and its overhead; two steps are added
-STOP_SHARE = 100  # up to 1/100 of a large budget may be spent on waiting for a step boundary
-MARGIN = 1.2  # a suggested budget covers this many times the expected cost to finish
-STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def to_come(
     for offers, nodes in (*coming, *(((offer_id,), nodes) for offer_id, nodes in more)):
         price, dearest = max((nodes * price_now(tx, each, now_ms), each) for each in offers)
         spot, least = dearest.endswith(CapacityType.SPOT), shortest_nano_usd(dearest, price)
-        release = _release_nano_usd(price, installation.clock.factor, LOOK_EVERY_S)
+        release = reserve_nano_usd(price, release_market_s(installation.clock.factor))
         found = Coming(
             found.rate + price,
             found.rise + (price if spot else 0),
@@ -150,10 +150,10 @@ def reserved(
     (wall seconds)."""
     factor = ctx.installation.clock.factor
     rate, rise = rate + coming.rate, rise + coming.rise
-    stop_s = STOP_WALL_S + 2 * step_wall_s + 2 * look_every_s
-    stop = max(reserve_nano_usd(rate + rise, stop_s * factor), budget // STOP_SHARE)
+    stop_s = stop_market_s(factor, step_wall_s, look_every_s)
+    stop = max(reserve_nano_usd(rate + rise, stop_s), budget // Reserve.SHARE)
     longest = reserve_nano_usd(rate + rise, STOP_TIMEOUT_WALL_S * factor)
-    release = _release_nano_usd(rate, factor, look_every_s) + unheard
+    release = reserve_nano_usd(rate, release_market_s(factor, look_every_s)) + unheard
     return Spending(spent, release, coming.least, min(stop, longest))
 
 
@@ -167,19 +167,18 @@ def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
     )
     rate = sum(run.nodes * price_now(tx, run.offer_id, now_ms) for run in runs if run.billed_to_ms is None)
     longest = max([run.step_wall_s or 0.0 for run in runs], default=0.0)
-    stop_s = (STOP_WALL_S + 2 * longest + 2 * LOOK_EVERY_S) * factor
     try:
         unbooked = unbooked_nano_usd(tx, runs, now_ms)
     except ValueError:  # a price is not known for all of the time
         unbooked = 0
-    least = to_come(installation, tx, runs, now_ms).least
-    return unbooked + _release_nano_usd(rate, factor, LOOK_EVERY_S) + least + reserve_nano_usd(2 * rate, stop_s)
+    release = reserve_nano_usd(rate, release_market_s(factor)) + to_come(installation, tx, runs, now_ms).least
+    return unbooked + release + reserve_nano_usd(2 * rate, stop_market_s(factor, longest))
 
 
-def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to_finish: int = 0) -> str | None:
+def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) -> str | None:
     """Why a job with a budget may not rent a machine of this offer; None if it may. Either the machine could not be
     ended before the budget is exceeded, or a voluntary move away from the run `leaves` would force a pause. The reason
-    names a budget that allows the machine and, if it is known, `to_finish` on it (expected, nano-USD)."""
+    names a budget that is enough or, if that is not known, one that allows the machine."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
@@ -195,10 +194,10 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None, to
     least = then.spent + brought + then.reserve
     why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(then.spent, budget)}"
     why += egress
-    cents = (least + round(MARGIN * to_finish)) // 10_000_000 + 1
-    order = f"tradewind budget set {ctx.typed_name(job)} {f'{cents / 100:.2f}' if to_finish else 'USD'}"
-    why += "" if to_finish else f"; ${cents / 100:.2f} is enough to rent it, and training takes more"
-    return f"{why}; to continue: {_as_group(ctx, job, order)}"
+    order = _larger_budget(ctx, job)
+    if order.endswith("USD"):
+        why += f"; ${(least // CENT_NANO_USD + 1) / 100:.2f} is enough to rent it, and training takes more"
+    return f"{why}; to continue: {order}"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nano_usd: int = 0) -> str | None:
@@ -241,22 +240,17 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     """What is spent, what the rest of the budget is reserved for, and how to continue."""
     budget = job.spec.budget_nano_usd
     assert budget is not None
-    reserve = now.reserve
-    why, name = spent_of(now.spent, budget), ctx.typed_name(job)
-    why += f"; {about_usd(reserve)} is reserved to save a checkpoint and end its machines"
+    why = spent_of(now.spent, budget)
+    why += f"; {about_usd(now.reserve)} is reserved to save a checkpoint and end its machines"
     rest = _to_finish_nano_usd(ctx, job, current)
-    if rest is None:
-        order = _as_group(ctx, job, f"tradewind budget set {name} USD")
-        return f"{why}; to continue: {order}, then tradewind resume {name}"
-    cents = -(-(now.spent + reserve + round(MARGIN * rest)) // 10_000_000)
-    more = f"finishing at the present speed and price costs about {about_usd(rest)} more"
-    order = _as_group(ctx, job, f"tradewind budget set {name} {cents / 100:.2f}")
-    return f"{why}; {more}; to continue: {order}, then tradewind resume {name}"
+    if rest is not None:
+        why += f"; finishing at the present speed and price costs about {about_usd(rest)} more"
+    return f"{why}; to continue: {_larger_budget(ctx, job)}, then tradewind resume {ctx.typed_name(job)}"
 
 
-def _as_group(ctx: Context, job: Job, order: str) -> str:
+def _larger_budget(ctx: Context, job: Job) -> str:
     with ctx.installation.store.read() as tx:
-        return with_group_order(tx, job, order)
+        return larger_budget(ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers)
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:
@@ -284,11 +278,6 @@ def price_now(tx: Tx, offer_id: str, now_ms: int) -> int:
     """The last known price in nano-USD per hour; 0 while none is known (no machine is rented then)."""
     changes = tx.price_changes(offer_id, now_ms, now_ms + 1)
     return changes[-1][1] if changes else 0
-
-
-def _release_nano_usd(rate_per_hour: int, factor: float, look_every_s: float) -> int:
-    market_s = max(RELEASE_WALL_S * factor, RELEASE_MARKET_S) + look_every_s * factor
-    return reserve_nano_usd(rate_per_hour, market_s)
 
 
 def described(ctx: Context, run: Run) -> Run:

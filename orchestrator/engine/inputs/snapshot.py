@@ -13,6 +13,7 @@ from orchestrator.engine.inputs.bucket_places import bucket_region
 from orchestrator.engine.inputs.followers import followers, in_time_for_followers
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.rent_limits import rent_limits
+from orchestrator.engine.inputs.reserves import reserve_of
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.migration import wasted
 from orchestrator.engine.migration.intent import may_change_place
@@ -55,7 +56,7 @@ def inputs(
     *,
     extra: Sequence[Job] = (),
     only: Sequence[str] | None = None,
-    pausing: bool = False,
+    also: tuple[JobState, ...] = (),
     with_notice: frozenset[str] = frozenset(),
     markets: MarketReader | None = None,
     speeds: SpeedReader | None = None,
@@ -63,8 +64,8 @@ def inputs(
     besides: str | None = None,
     together: bool = False,
 ) -> Inputs:
-    """The inputs for all jobs that need a machine, or only for the ids in `only`, with `pausing` also for those that
-    pause; `extra` are jobs not submitted yet. Jobs have to end so early that those after them can be on time, unless
+    """The inputs for all jobs that need a machine, or only for the ids in `only`, there for those in the states `also`,
+    too; `extra` are jobs not submitted yet. Jobs have to end so early that those after them can be on time, unless
     they are planned `together`: such a plan knows their order.
 
     Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` and `speeds` cache what was read
@@ -74,7 +75,7 @@ def inputs(
     if only is None:
         waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
     else:
-        states = (*_WANT_A_PLACE, "pausing") if pausing else _WANT_A_PLACE
+        states = (*_WANT_A_PLACE, *also)
         waiting = [job for job in tx.jobs_of(only, unreadable=left_out) if job.state in states]
     jobs = [job for job in (*waiting, *extra) if only is None or job.id in only]
     follow, deciding = [] if together else followers(tx, jobs, left_out), {job.id for job in jobs}
@@ -94,6 +95,7 @@ def inputs(
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
         demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
+        demand = replace(demand, reserve=reserve_of(known.runs, config.providers.clock_factor))
         if job.spec.budget_nano_usd is not None and demand.started:  # only then a decision names a command
             demand = replace(demand, typed_name=tx.typed_name(job.id, job.name))
         demands.append(as_configured(replace(demand, checkpoint_bytes=size_bytes), config))

@@ -86,7 +86,7 @@ def known_of(ctx: Context, tx: Tx, jobs: Collection[str]) -> snapshot.Inputs:
         ctx.now_ms,
         ctx.installation.config,
         only=list(jobs),
-        pausing=True,
+        also=("pausing",),
         markets=ctx.markets,
         speeds=ctx.speeds,
         used=ctx.used_offers,

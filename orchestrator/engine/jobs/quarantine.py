@@ -12,9 +12,10 @@ from __future__ import annotations
 from functools import partial
 
 from orchestrator.engine.billing.project_budget import budget_of, project_spending
-from orchestrator.engine.billing.spending_limits import LOOK_EVERY_S, spending
+from orchestrator.engine.billing.spending_limits import spending
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTIVE, Context
+from orchestrator.engine.inputs.reserves import LOOK_EVERY_S
 from orchestrator.engine.jobs.checkpoints import CheckpointsAwaited, CheckpointUnusable
 from orchestrator.errors import SiteError
 from orchestrator.model import Run, Step

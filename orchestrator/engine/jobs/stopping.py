@@ -11,17 +11,11 @@ from contextlib import suppress
 from functools import partial
 
 from orchestrator.engine.billing import project_budget
-from orchestrator.engine.billing.spending_limits import (
-    LOOK_EVERY_S,
-    STOP_TIMEOUT_WALL_S,
-    Spending,
-    spending,
-    trained_s,
-    why_paused,
-)
+from orchestrator.engine.billing.spending_limits import Spending, spending, trained_s, why_paused
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs import snapshot
+from orchestrator.engine.inputs.reserves import LOOK_EVERY_S, STOP_TIMEOUT_WALL_S
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
 from orchestrator.engine.jobs.pausing import pause, paused
 from orchestrator.engine.jobs.stopped_at import stopped_at

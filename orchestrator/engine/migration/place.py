@@ -269,8 +269,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
         _hold(ctx, tx, job, f"{error}: {error.hint}", plan)
         return False
     leaves = None if placement.action == "place" else current  # otherwise its machine is being taken away
-    to_finish = placement.cost_nano_usd or 0
-    if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves, to_finish)) is not None:
+    if (refusal := spending_limits.refuses(ctx, job, placement.offer_id, leaves)) is not None:
         if job.state == "queued" and not tx.runs(job_id=job.id, unsettled=True):
             tx.add_plan(plan)
             pause(

@@ -14,7 +14,7 @@ from orchestrator.model import CHEAPEST, JobSpec, Objective, Rejection
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.gate import promise
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import NONE, RejectionReason
+from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason
 from orchestrator.policy.ranking.limits import budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
@@ -352,7 +352,7 @@ def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
     return tuple(Rejection(_TOPIC[rejection_reason], -count) for count, rejection_reason in found)
 
 
-def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking) -> str:
+def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> str:
     """Why no offer can be used: the most common reason, the reason of the offer that comes closest and, if money is
     missing, the budget that would suffice."""
     if not len(market):
@@ -366,7 +366,7 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
         f"nearest miss {market.ids[nearest]}: {reason}"
     )
     return (
-        text + budget_remedy(demand, forecast, ranking)
+        text + budget_remedy(demand, forecast, filtered)
         if ranking.rejection_reasons[nearest] == RejectionReason.BUDGET
         else text
     )

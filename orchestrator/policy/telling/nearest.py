@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from orchestrator.market import Market
 from orchestrator.perf import InstanceKind
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import RejectionReason
+from orchestrator.policy.ranking.eligible import Filtered, RejectionReason
+from orchestrator.policy.ranking.enough import needed
 from orchestrator.policy.ranking.limits import Bools, time_left_s
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.pool import Rows
 from providers.hardware import GPUS
-
-CENT_NANO_USD = 10_000_000
 
 
 def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
@@ -39,9 +36,9 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
     return int(rows[0])
 
 
-def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
-    """How to raise the budget so that it pays for an offer at the 95th percentile of its cost; the least such budget.
-    The reason against an offer names its expected cost, which is less.
+def budget_remedy(demand: Demand, forecast: Forecast, filtered: Filtered) -> str:
+    """How to raise the budget so that it is enough (policy.ranking.enough). The reason against an offer names its
+    expected cost, which is less.
 
     For a job that has not started, no command is named, because the job may not be submitted yet.
     """
@@ -50,15 +47,11 @@ def budget_remedy(demand: Demand, forecast: Forecast, ranking: Ranking) -> str:
     order = f"tradewind budget set {demand.typed_name or demand.job.name}"
     if not forecast.known:
         return f"; to continue: {order} USD"
-    rows = _refused_for_budget(demand, forecast, ranking)
-    high = forecast.high.cost[np.searchsorted(forecast.pool.rows, rows)]
-    least = int(np.argmin(high))
-    cents = -(-(demand.spent_nano_usd + math.ceil(float(high[least]))) // CENT_NANO_USD)
+    found = needed(demand, forecast, filtered)
     if not demand.started:
-        late = hopeless(demand, forecast, rows[least : least + 1])[0]
-        enough = f"a budget of ${cents / 100:,.2f} would be enough{' to finish late' if late else ''}"
+        enough = f"a budget of ${found.enough_cents / 100:,.2f} would be enough{' to finish late' * found.late}"
         return f"; {enough} in 95 % of cases (the cost may be higher than expected)"
-    return f"; to continue: {order} {cents / 100:.2f}"
+    return f"; to continue: {order} {found.enough_cents / 100:.2f}"
 
 
 def _refused_for_budget(demand: Demand, forecast: Forecast, ranking: Ranking) -> Rows:

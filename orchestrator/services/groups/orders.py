@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from orchestrator.engine.billing.group_budget import changed_parts
+from orchestrator.engine.billing.larger_budget import how_to_continue
 from orchestrator.engine.billing.spending_limits import to_end_nano_usd
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.errors import UsageError
@@ -65,7 +66,6 @@ def set_group_budget(
         group = tx.only_group(ref, project)
         first = _changes_before(tx, group)
         changed = [] if first else changed_parts(tx, group, nano_usd, partial(to_end_nano_usd, installation))
-        typed = {job.id: tx.typed_name(job.id, job.name) for job, _ in changed}
         living = [each for each in tx.outlines_of(tx.job_ids_of_group(group.id)) if each.state not in TERMINAL]
         order = tx.add_command("group-budget", None, {"group_id": group.id, "nano_usd": nano_usd}, caller.actor)
     message = f"the budget of group {group.name} becomes {whole_usd(nano_usd)}"
@@ -78,8 +78,8 @@ def set_group_budget(
         message += "; its jobs keep their parts; to change one: tradewind budget set JOB USD"
     else:
         ((job, part),) = changed
-        message += f", and that of {job.name} {whole_usd(part)}"
-        message += f"; to continue: tradewind resume {typed[job.id]}" if job.state in ("paused", "pausing") else ""
+        with installation.store.read() as tx:
+            message += f", and that of {job.name} {whole_usd(part)}{how_to_continue(installation, tx, job, part)}"
     running = answered(installation, order, f"see its jobs: tradewind queue --group {group.id}")
     return Accepted("budget", tuple(job.id for job in living), message, running)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.engine.billing.group_budget import group_remedy, over_group_budget
+from orchestrator.engine.billing.larger_budget import how_to_continue
 from orchestrator.engine.commands import refusal
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.pausing import halted
@@ -100,11 +101,10 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         # If the budget of the group is about to change, the control plane checks this one after that.
         if not asked and (why := over_group_budget(tx, job, nano_usd)) is not None:
             raise UsageError(why, hint=group_remedy(tx, job, nano_usd))
-        name = tx.typed_name(job.id, job.name)
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
-    message = f"the budget of {job.name} becomes {format_usd(nano_usd)}"
-    if job.state in ("paused", "pausing"):
-        message += f"; to continue: tradewind resume {name}"
+    with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
+        after = how_to_continue(installation, tx, job, nano_usd)
+    message = f"the budget of {job.name} becomes {format_usd(nano_usd)}{after}"
     return _accepted(installation, order, "budget", job, message)
 
 

@@ -1,0 +1,62 @@
+"""Larger budget: the command that gives a job a budget that is enough (policy.ranking.enough), and what comes after a
+change of its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from orchestrator.engine.billing.group_budget import with_group_order
+from orchestrator.engine.inputs.market_reader import MarketReader
+from orchestrator.engine.inputs.snapshot import inputs, limits
+from orchestrator.engine.inputs.speeds import SpeedReader
+from orchestrator.installation import Installation
+from orchestrator.model import Job, JobState
+from orchestrator.policy.needed_budget import NOTHING, Needed, needed_budgets
+from orchestrator.store import Tx
+
+
+def larger_budget(
+    installation: Installation,
+    tx: Tx,
+    job: Job,
+    *,
+    markets: MarketReader | None = None,
+    speeds: SpeedReader | None = None,
+    used: Collection[str] = (),
+) -> str:
+    """The command that sets a budget that is enough, or that of the group first; it ends in "USD" where no amount is
+    known. `markets`, `speeds` and `used` are as for `snapshot.inputs`. Raises RowError."""
+    return _order(tx, job, _needed(installation, tx, job, markets=markets, speeds=speeds, used=used))
+
+
+def how_to_continue(installation: Installation, tx: Tx, job: Job, wanted_nano_usd: int) -> str:
+    """What comes after the budget of a job becomes this amount: nothing unless it is paused; else the command that
+    continues it, or that sets a budget that is enough. Begins with a semicolon. Raises RowError."""
+    if job.state not in ("pausing", "paused"):
+        return ""
+    resume, found = f"tradewind resume {tx.typed_name(job.id, job.name)}", _needed(installation, tx, job)
+    if wanted_nano_usd >= found.enough:
+        return f"; to continue: {resume}"
+    short = "it is still too small to finish" if wanted_nano_usd < found.least else "it may be too small to finish"
+    return f"; {short}; to continue: {_order(tx, job, found)}, then {resume}"
+
+
+def _order(tx: Tx, job: Job, found: Needed) -> str:
+    amount = "USD" if found == NOTHING else f"{found.enough_cents / 100:.2f}"
+    return with_group_order(tx, job, f"tradewind budget set {tx.typed_name(job.id, job.name)} {amount}")
+
+
+def _needed(
+    installation: Installation,
+    tx: Tx,
+    job: Job,
+    *,
+    markets: MarketReader | None = None,
+    speeds: SpeedReader | None = None,
+    used: Collection[str] = (),
+) -> Needed:
+    """What it needs to continue from its checkpoint."""
+    now_ms, config = installation.clock.now_ms(), installation.config
+    also: tuple[JobState, ...] = ("pausing", "paused")
+    seen = inputs(tx, now_ms, config, only=[job.id], also=also, markets=markets, speeds=speeds, used=used)
+    return needed_budgets(seen.demands, seen.market, seen.perf, limits=limits(config)).get(job.id, NOTHING)

@@ -1,0 +1,30 @@
+"""Reserves: how long a job's machines are still paid for when its budget pauses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.model import Run
+from orchestrator.policy.demand import Reserve
+
+LOOK_EVERY_S = 0.5  # wall
+RELEASE_WALL_S = 2.0  # from the decision to end a machine until it is no longer billed: on this host,
+RELEASE_MARKET_S = 30.0  # with a real provider, which takes longer to answer
+STOP_WALL_S = 3.0  # a checkpoint and its overhead; two steps are added
+STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
+
+
+def release_market_s(factor: float, look_every_s: float = LOOK_EVERY_S) -> float:
+    """Market seconds from the decision to end a machine until it is no longer billed."""
+    return max(RELEASE_WALL_S * factor, RELEASE_MARKET_S) + look_every_s * factor
+
+
+def stop_market_s(factor: float, step_wall_s: float, look_every_s: float = LOOK_EVERY_S) -> float:
+    """Market seconds to save a checkpoint at the end of a step."""
+    return (STOP_WALL_S + 2 * step_wall_s + 2 * look_every_s) * factor
+
+
+def reserve_of(runs: Iterable[Run], factor: float) -> Reserve:
+    """The reserve of a job with these runs, whose clock runs `factor` times as fast as the wall's."""
+    step_wall_s = max((run.step_wall_s or 0.0 for run in runs), default=0.0)
+    return Reserve(release_market_s(factor), stop_market_s(factor, step_wall_s), STOP_TIMEOUT_WALL_S * factor)

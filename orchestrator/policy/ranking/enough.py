@@ -1,0 +1,70 @@
+"""Enough: the one rule for the budget that is named to users, wherever a budget is too small.
+
+It pays for what is spent already, for the rest of the job at the 95th percentile of its cost, and for what is kept of a
+budget to save a checkpoint and end the machines.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from orchestrator.policy.demand import Demand
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import Filtered
+from orchestrator.policy.ranking.order import rank
+
+CENT_NANO_USD = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """nano-USD, with what is spent already. With less than `least`, no offer can pay for the job (at the 5th percentile
+    of its cost). `enough` pays for an offer at the 95th percentile, and for one that keeps the deadline as safely as
+    without a budget, or, if none keeps it (`late`), for any."""
+
+    least: int
+    enough: int
+    late: bool = False
+
+    @property
+    def enough_cents(self) -> int:
+        """`enough` in whole cents, rounded up."""
+        return -(-self.enough // CENT_NANO_USD)
+
+
+NOTHING = Needed(0, 0)
+"""For a job whose cost is not known yet, or that no offer fits now: it may begin with any budget."""
+
+
+def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
+    """The needed budget of a job; the one that it has is ignored."""
+    if not forecast.known or not filtered.usable.any():
+        return NOTHING
+    free, pool, usable = _with_budget(demand, None), forecast.pool, filtered.usable
+    spent = demand.spent_nano_usd
+    budgets = spent + np.ceil(demand.reserve.with_reserve(spent + forecast.high.cost, pool.price_s) - spent)
+    least = spent + math.ceil(forecast.low.cost[usable].min())
+    amounts = [int(each) for each in np.unique(budgets[usable]).tolist()]  # may be more than an int64 holds
+    if free.job.deadline_at_ms is None:
+        return Needed(least, amounts[0])
+    best = rank(free, forecast, filtered)
+    if best.mode == "late":
+        return Needed(least, amounts[0], late=True)
+    if best.mode != "safe":
+        return Needed(least, int(budgets[best.pool.at(int(best.order[0]))]))
+    # More money never makes an offer less safe, so bisection finds the smallest sufficient amount.
+    first, last = 0, len(amounts) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if rank(_with_budget(free, amounts[middle]), forecast, filtered).mode == "safe":
+            last = middle
+        else:
+            first = middle + 1
+    return Needed(least, amounts[first])
+
+
+def _with_budget(demand: Demand, budget_nano_usd: int | None) -> Demand:
+    return replace(demand, job=replace(demand.job, spec=replace(demand.job.spec, budget_nano_usd=budget_nano_usd)))
