@@ -34,11 +34,11 @@ def day_meant(text: str) -> date | None:
 
 
 def span(seconds: float) -> str:
-    """A duration in a suitable unit: `40 s`, `12 min`, `3.2 h`, `3 days`, `6.9 years`."""
-    if seconds < 60:
+    """A duration in a unit that leaves two digits: `38 s`, `72 min`, `18.4 h`, `3.2 d`, `6.9 years`."""
+    if seconds < 100:
         return f"{seconds:.0f} s"
-    if seconds < 3600:
+    if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     if seconds < 2 * 86_400:
         return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.0f} days" if seconds < 2 * YEAR_S else f"{seconds / YEAR_S:,.1f} years"
+    return f"{seconds / 86_400:.1f} d" if seconds < 2 * YEAR_S else f"{seconds / YEAR_S:,.1f} years"

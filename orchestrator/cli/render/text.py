@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
 
-from orchestrator.formats.readable import LAST_MS, YEAR_S, iso
+from orchestrator.formats import readable
+from orchestrator.formats.readable import LAST_MS, iso
 from orchestrator.model import Estimate
 from providers.money import about_usd, format_usd
 from providers.offer import OfferId, short_zone
@@ -201,16 +202,17 @@ def rate(nano_usd_per_hour: int | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """`38 s`, `12 min`, `18.4 h`, `3.2 d`, `6.9 years`."""
-    if seconds is None:
-        return "-"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 172_800:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.1f} d" if seconds < 2 * YEAR_S else f"{seconds / YEAR_S:.1f} years"
+    """A duration as in sentences; "-" for None."""
+    return "-" if seconds is None else readable.span(seconds)
+
+
+def finish_range(low_s: float, high_s: float, left_s: float | None) -> str:
+    """The 5th and 95th percentile of the time to finish, `left_s` before the deadline. The latter is the deadline
+    itself where the job may wait for spot capacity until then: that is a choice, and no forecast of how long it takes.
+    """
+    if left_s is not None and abs(high_s - left_s) < 1:
+        return f"{span(low_s)} to its deadline if waiting saves money"
+    return f"{span(low_s)} to {span(high_s)}"
 
 
 def instant(at_ms: int | None) -> str:

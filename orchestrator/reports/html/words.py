@@ -6,11 +6,9 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from orchestrator.formats.readable import YEAR_S
+from orchestrator.formats.readable import span
 from providers.money import NANO_USD, format_usd
 from providers.offer import OfferId, short_zone
-
-DAY_S = 86_400.0
 
 
 def money_text(nano_usd: int) -> str:
@@ -60,18 +58,8 @@ def utc_day(at_ms: int) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`45 s`, `12 min`, `3.4 h`, `2.1 d`, `6.9 years`."""
-    if seconds is None:
-        return "-"
-    for least, by, unit in (
-        (2 * YEAR_S, YEAR_S, "years"),
-        (2 * DAY_S, DAY_S, "d"),
-        (3_600.0, 3_600.0, "h"),
-        (60.0, 60.0, "min"),
-    ):
-        if abs(seconds) >= least:
-            return f"{seconds / by:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    """A duration as everywhere else; "-" for None."""
+    return "-" if seconds is None else span(seconds)
 
 
 def ago(seconds: float | None) -> str:

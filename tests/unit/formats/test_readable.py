@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from orchestrator.cli.render.text import instant, number, scaled, span
 from orchestrator.formats import readable
 from orchestrator.formats.readable import LAST_MS, iso
@@ -20,10 +22,17 @@ def test_ages_of_years_are_in_years_on_pages_and_on_a_terminal() -> None:
     assert duration(800 * day_s) == span(800 * day_s) == "2.2 years"
 
 
-def test_durations_in_sentences_are_in_a_suitable_unit() -> None:
-    told = {59: "59 s", 720: "12 min", 11_520: "3.2 h", 3 * 86_400: "3 days", 47_704 * 86_400: "130.6 years"}
+def test_durations_are_in_a_unit_that_leaves_two_digits() -> None:
+    told = {75: "75 s", 720: "12 min", 11_520: "3.2 h", 3 * 86_400: "3.0 d", 47_704 * 86_400: "130.6 years"}
     assert {seconds: readable.span(seconds) for seconds in told} == told
-    assert readable.span(729 * 86_400.0) == "729 days"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 59.0, 75.0, 3660.0, 5399.0, 7000.0, 200_000.0, 1e8, 1e11])
+def test_a_duration_is_the_same_in_tables_in_sentences_and_on_pages(seconds: float) -> None:
+    assert span(seconds) == readable.span(seconds) == duration(seconds)
+
+
+def test_a_long_duration_has_separators() -> None:
     assert readable.span(1e6 * readable.YEAR_S) == "1,000,000.0 years"
 
 

@@ -212,7 +212,7 @@ def test_a_move_that_makes_a_job_slower_by_now_is_aborted_when_speed_is_its_obje
     here, there = case.offer("here", 1.00), case.offer("there", 1.00, gpu="SIM-L")
     job = case.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, objective=FASTEST)
     placement = again(case, Demand(job, STEPS), settled(here), there, "objective", ready=True, restored=True)
-    assert placement.reason == "finishing there would take 1.1 h longer than staying"
+    assert placement.reason == "finishing there would take 67 min longer than staying"
 
 
 @pytest.mark.parametrize(("rate", "action"), [(0.985, "move"), (0.96, "move"), (0.93, "stay")])

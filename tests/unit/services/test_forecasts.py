@@ -54,7 +54,7 @@ def test_the_range_of_the_time_to_go_has_the_unit_of_the_time(installation: Inst
     times = {"duration_low_s": 4320.0, "duration_s": 4680.0, "duration_high_s": 5040.0}
     told = dataclasses.replace(view.job, forecast=dataclasses.replace(view.job.forecast, **times))
     shown = status(dataclasses.replace(view, job=told), Screen())
-    assert re.search(r"to go .*, 1\.3 h \(\S+ to \S+, 1\.2 h to 1\.4 h, p5-p95\)", shown)
+    assert re.search(r"to go .*, 78 min \(\S+ to \S+, 72 min to 84 min, p5-p95\)", shown)
 
 
 def test_an_unmeasured_job_has_no_forecast_and_every_surface_says_the_same(
