@@ -17,6 +17,8 @@ from orchestrator.errors import Problem, SpecError
 
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(#.*)?")
 _KEY = re.compile(r"\s*([A-Za-z0-9_.\"'\- ]+?)\s*=")
+_TWICE = re.compile(r"Cannot (overwrite a value|declare .* twice)")
+_TWICE_INLINE = re.compile(r"Duplicate inline table key '(.*)'")
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
@@ -60,10 +62,27 @@ def read_toml(path: Path, shown: str) -> TomlFile | None:
         end = (text.count("\n") + 1, len(text) - text.rfind("\n"))
         line, column = (int(at[1]), int(at[2])) if at and at[1] else end
         message = _AT.sub("", str(error))
-        raise SpecError([Problem(shown, line, column, "", f"not valid TOML: {message}")]) from None
+        found = _given_twice(text, line, shown) if _TWICE.match(message) else None
+        if (key := _TWICE_INLINE.match(message)) is not None:
+            found = Problem(shown, line, column, key[1], "is given twice in one inline table", "delete one of the two")
+        raise SpecError([found or Problem(shown, line, column, "", f"not valid TOML: {message}")]) from None
     except RecursionError:
         raise SpecError([Problem(shown, 1, 1, "", "is nested too deeply")]) from None
     return TomlFile(shown, tables, dict(_positions(text)))
+
+
+def _given_twice(text: str, line: int, shown: str) -> Problem | None:
+    """The problem of the last key up to this line, if it, or a key of this table, is given before; else None."""
+    given = [each for each in _positions(text) if each[1][0] <= line]
+    if not given:
+        return None
+    *before, (name, (last, column)) = given
+    is_table = _TABLE.fullmatch(text.splitlines()[last - 1]) is not None
+    first = [at for each, (at, _) in before if each == name or (is_table and each.startswith(f"{name}."))]
+    if not first:
+        return None
+    remedy = "join the two tables" if is_table else "delete one of the two"
+    return Problem(shown, last, column, name, f"is given twice, first in line {first[0]}", remedy)
 
 
 def _positions(text: str) -> Iterator[tuple[str, tuple[int, int]]]:

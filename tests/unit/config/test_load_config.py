@@ -205,7 +205,6 @@ def test_an_invalid_value_is_refused(home: Path, flags: dict[str, object], messa
     ("content", "message"),
     [
         (b"lease_s = = 5\n", "tradewind.toml:1:11: not valid TOML"),
-        (b"a = 1\na = 2\n", "tradewind.toml:2:6: not valid TOML: Cannot overwrite a value"),
         (b"lease_s =", "tradewind.toml:1:10: not valid TOML"),
         (b'x = """never closed\n', "tradewind.toml:2:1: not valid TOML"),
         (b"x = " + b"[" * 5000, "tradewind.toml:1:1: is nested too deeply"),
@@ -216,6 +215,42 @@ def test_an_invalid_toml_file_is_a_problem_with_its_place(home: Path, content: b
     (home / "work" / "tradewind.toml").write_bytes(content)
     (problem,) = problems_of(home)
     assert problem.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("lease_s = 1\nlease_s = 2\n", "2:1: lease_s: is given twice, first in line 1 (delete one of the two)"),
+        (
+            "[limits]\nmax_instances = 1\n# more\n  max_instances = 2",
+            "4:3: limits.max_instances: is given twice, first in line 2 (delete one of the two)",
+        ),
+        (
+            "[providers]\nenabled = [\n  'local',\n]\n\nenabled = [\n  'aws',\n]\n",
+            "6:1: providers.enabled: is given twice, first in line 2 (delete one of the two)",
+        ),
+        (
+            "[limits]\nmax_instances = 1\n[site]\n[limits]\n",
+            "4:2: limits: is given twice, first in line 1 (join the two tables)",
+        ),
+        (
+            "limits.max_instances = 1\n[limits]\nmax_usd_per_hour = 1\n",
+            "2:2: limits: is given twice, first in line 1 (join the two tables)",
+        ),
+        (
+            "limits = 1\n[limits]\nmax_usd_per_hour = 1\n",
+            "2:2: limits: is given twice, first in line 1 (join the two tables)",
+        ),
+        (
+            "limits = {max_instances = 1, max_instances = 2}",
+            "1:47: max_instances: is given twice in one inline table (delete one of the two)",
+        ),
+        ("limits = {max_instances = 1}\n[limits.more]\n", "2:13: not valid TOML: Cannot declare"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_named_with_both_places(home: Path, content: str, problem: str) -> None:
+    (found,) = problems_of(home, toml=content)
+    assert found.startswith(f"tradewind.toml:{problem}")
 
 
 def test_numbers_and_yes_and_no_have_no_quotes_in_a_file(home: Path) -> None:
