@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from orchestrator.errors import RowError
 from orchestrator.installation import Installation
-from orchestrator.model import Alternative, Entry, Event, JobForecast, Migration, Placement, Plan, Run
+from orchestrator.model import Alternative, Entry, Event, Migration, Placement, Plan, Run
 from orchestrator.reports import report as reports
 from orchestrator.reports.views import JobReport
-from orchestrator.services.jobs.current import late_s
-from orchestrator.services.jobs.forecasts import recorded
 from orchestrator.services.jobs.plan import decisions_of
 from orchestrator.services.views import Decision
 from orchestrator.store import Interval, Tx
@@ -91,7 +89,6 @@ def job_page(installation: Installation, ref: str) -> JobPage:
         job = tx.outline(job_id)
         facts = tx.job_facts(job_id)
         plans = _plans(tx, job_id)
-        forecast = recorded(tx, [job]).get(job_id)
         runs = [each.run for each in row.runs]
         about = _facts(tx, runs, view.migrations, {at.id: at.placements[0] for at in plans}, now)
         newest = plans[-1] if plans else None
@@ -103,7 +100,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
     return JobPage(
         at_ms=now,
         simulated=view.simulated,
-        report=_with_forecast(row, forecast, now),
+        report=row,
         error=(facts.error or "").strip() if job.state == "failed" else "",
         first=_first(plans[0].at_ms, plans[0].placements[0]) if plans else None,
         facts=about,
@@ -115,14 +112,6 @@ def job_page(installation: Installation, ref: str) -> JobPage:
         entries=tuple(reversed(entries[-ENTRIES:])),
         kinds=view.kinds,
     )
-
-
-def _with_forecast(row: JobReport, forecast: object, now_ms: int) -> JobReport:
-    """The report with the control plane's last forecast, if the report had no newer one."""
-    if row.job.forecast is not None or not isinstance(forecast, JobForecast):
-        return row
-    late = late_s(row.job, forecast, now_ms)
-    return replace(row, job=replace(row.job, forecast=forecast, no_forecast="", late_s=late))
 
 
 def _plans(tx: Tx, job_id: str) -> list[Plan]:

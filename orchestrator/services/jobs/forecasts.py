@@ -29,7 +29,7 @@ _PLACED = ("queued", "starting", "running", "migrating")
 def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
     """The current forecast of each job, or the reason why there is none, by job id."""
     now_ms, factor = installation.clock.now_ms(), installation.clock.factor
-    found = dict(recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
+    found = dict(_recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
     found.update((job_id, _UNDECIDED) for job_id, said in found.items() if _outdated(said, now_ms))
     asked = [job_id for job_id, said in found.items() if said == _UNDECIDED]
     # what it waits for is known to the control plane alone, and holds until that decides again
@@ -49,7 +49,7 @@ def _outdated(said: JobForecast | str, now_ms: int) -> bool:
     return isinstance(said, JobForecast) and (now_ms - said.at_ms) / 1000 > FRESH_SHARE * said.duration_s
 
 
-def recorded(tx: Tx, jobs: Iterable[Job], since_ms: int = 0) -> Mapping[str, JobForecast | str]:
+def _recorded(tx: Tx, jobs: Iterable[Job], since_ms: int) -> Mapping[str, JobForecast | str]:
     """The forecast of the control plane's last decision about each job, if it was made at `since_ms` or later, or the
     reason why there is none, by job id."""
     found: dict[str, JobForecast | str] = {}

@@ -9,6 +9,8 @@ import pytest
 from orchestrator.model import START_UNKNOWN, JobForecast, JobSpec
 from orchestrator.reports.job_list import job_table
 from orchestrator.reports.job_page import job_page
+from orchestrator.reports.overview import overview
+from orchestrator.reports.periods import period_of
 from orchestrator.services.jobs.current import jobs
 from orchestrator.services.jobs.forecasts import FRESH_S, forecasts
 from providers.fake import Behaviour, default_catalog
@@ -51,6 +53,20 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
         anew = forecasts(home.installation, tx, tx.jobs())
     assert anew.keys() == before.keys()
     assert all(said != before[job_id] for job_id, said in anew.items())
+
+
+@pytest.mark.parametrize("later_s", [0.0, FRESH_S + 1])
+def test_the_dashboard_has_the_forecasts_of_the_queue_however_old_the_last_decision_is(
+    home: SimulatedInstallation, later_s: float
+) -> None:
+    home.clock.advance(later_s)
+    queue = {view.id: (view.forecast, view.no_forecast, view.late_s) for view in jobs(home.installation).jobs}
+    listed = job_table(home.installation).jobs
+    pages = [job_page(home.installation, job_id).report.job for job_id in queue]
+    first = overview(home.installation, period_of(home.clock.now_ms()))
+    for views in (listed, pages, first.running):
+        assert {view.id: (view.forecast, view.no_forecast, view.late_s) for view in views} == queue
+    assert first.expected.to_go_nano_usd == sum(known.cost_nano_usd for known, _, _ in queue.values() if known)
 
 
 def test_the_less_a_job_has_to_go_the_fresher_its_forecast_is(home: SimulatedInstallation) -> None:
