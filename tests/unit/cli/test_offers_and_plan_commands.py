@@ -85,3 +85,20 @@ def test_offers_of_real_gpus_load_no_database_and_no_arrays(environment: dict[st
     assert "8xH100" in done.stdout
     assert set(done.stderr.split()) & {"sqlalchemy", "numpy", "alembic", "yaml", "orchestrator.store"} == set()
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("deadline", ["30h", "28000h"])
+def test_a_job_that_may_wait_until_its_deadline_says_so_and_not_when_that_is(
+    tradewind: Run, state: Path, deadline: str
+) -> None:
+    file = Path("job.yaml")
+    file.write_text(file.read_text() + f"capacity: [spot, on_demand]\ndeadline: {deadline}\n")
+    for command in (("plan", "job.yaml"), ("plan", "job.yaml", "--why")):
+        shown = " ".join(tradewind(*command).stdout.split())
+        assert " to its deadline if waiting saves money" in shown
+        assert " to 3.2 years" not in shown
+    (state / "up.lock").mkdir()  # no control plane is started
+    assert tradewind("submit", "job.yaml", "--yes").exit_code == 0
+    shown = " ".join(tradewind("status", "fresh").stdout.split())
+    assert " to its deadline if waiting saves money, p5-p95)" in shown
+    assert " to 3.2 years" not in shown

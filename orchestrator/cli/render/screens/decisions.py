@@ -9,6 +9,7 @@ from orchestrator.cli.render.text import (
     blocks,
     capacity,
     clean,
+    finish_range,
     instant,
     machine,
     money,
@@ -121,8 +122,19 @@ def _cost_interval(view: Decision) -> str:
 def _finish_interval(view: Decision) -> str:
     for choice in view.choices:
         if choice.role in PLANNED and choice.duration_low_s is not None:
-            return f" (in {span(choice.duration_low_s)} to {span(choice.duration_high_s)}, p5-p95)"
+            return f" (in {finish_interval(view, choice)}, p5-p95)"
     return ""
+
+
+def finish_interval(view: Decision, choice: Choice) -> str:
+    """The 5th and 95th percentile of the time to finish on a planned choice."""
+    if choice.duration_low_s is None or choice.duration_high_s is None:
+        return "-"
+    deadline_ms, finish_ms, takes_s = view.deadline_at_ms, view.finish_at_ms, choice.duration_s
+    left_s = None
+    if deadline_ms is not None and finish_ms is not None and takes_s is not None:
+        left_s = (deadline_ms - finish_ms) / 1000 + takes_s
+    return finish_range(choice.duration_low_s, choice.duration_high_s, left_s)
 
 
 def _as_good(view: Decision) -> str:

@@ -15,6 +15,7 @@ from orchestrator.cli.render.text import (
     budget_amount,
     capacity,
     clean,
+    finish_range,
     instant,
     machine,
     moment,
@@ -27,7 +28,6 @@ from orchestrator.cli.render.text import (
     told_apart,
     where,
 )
-from orchestrator.formats import readable
 from orchestrator.model import Event, Run
 from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView
 
@@ -163,7 +163,8 @@ def _to_go(view: JobView) -> str:
     if foretold is None:
         return view.to_go
     cost = f"{amount(foretold.cost_low_nano_usd)} to {amount(foretold.cost_high_nano_usd)}"
-    time = f"{readable.span(foretold.duration_low_s)} to {readable.span(foretold.duration_high_s)}"
+    left_s = None if view.deadline_at_ms is None else (view.deadline_at_ms - foretold.at_ms) / 1000
+    time = finish_range(foretold.duration_low_s, foretold.duration_high_s, left_s)
     return f"{view.to_go} ({cost}, {time}, p5-p95)"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from orchestrator.cli.render.screens.decisions import PLANNED, decision
+from orchestrator.cli.render.screens.decisions import PLANNED, decision, finish_interval
 from orchestrator.cli.render.screens.jobs import event_lines
 from orchestrator.cli.render.screens.shortfalls import shortfalls
 from orchestrator.cli.render.screens.trace import trace
@@ -226,8 +226,7 @@ def _finish(view: Decision, chosen: Choice | None) -> str:
         return ""
     text = instant(view.finish_at_ms)
     if chosen is not None and chosen.duration_s is not None:
-        interval = f"(90%: {span(chosen.duration_low_s)} to {span(chosen.duration_high_s)})"
-        text = f"in {span(chosen.duration_s)} {interval}, {text}"
+        text = f"in {span(chosen.duration_s)} (90%: {finish_interval(view, chosen)}), {text}"
     return text
 
 
