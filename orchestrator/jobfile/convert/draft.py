@@ -67,7 +67,8 @@ class Note:
 @dataclass(slots=True)
 class Draft:
     """`job` has the fields of a job file; `train` is the section of that name. `fill_in` are lines that stand as
-    comments where the reader must complete `train`; empty if it is complete."""
+    comments where the reader must complete `train`; empty if it is complete. `unmounted` are the paths of places that
+    the source mounts and a job does not, each with what is there for the program instead."""
 
     path: str
     source_map: SourceMap
@@ -75,6 +76,7 @@ class Draft:
     train: dict[str, Any] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     fill_in: list[str] = field(default_factory=list)
+    unmounted: dict[str, str] = field(default_factory=dict)
 
     def left_out(self, loc: Loc, message: str, hint: str = "", *, line: int | None = None) -> None:
         """Note a field that the job file does not have."""
@@ -134,6 +136,12 @@ class Draft:
             return None
         self.train.setdefault("env", {})[name] = text
         return text
+
+    def ask_about_unmounted(self, loc: Loc, name: str, value: object, *, line: int | None = None) -> None:
+        """Note that `name` has a path, as its value or within it, in a place that is not mounted."""
+        for path, remedy in self.unmounted.items():
+            if re.search(rf"(?:^|[=:,]){re.escape(path.rstrip('/'))}(?:[/:,]|$)", str(value)):
+                self.to_do(loc, f"{name}: {path} is not mounted in a job", remedy, line=line)
 
     def add_secrets(self, names: Iterable[tuple[str, bool]], loc: Loc) -> None:
         """`names` with whether the source has a value for each, which is never copied."""

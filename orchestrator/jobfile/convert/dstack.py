@@ -18,6 +18,7 @@ from orchestrator.jobfile.convert.machines import (
     kinds_named,
     kinds_with_memory,
 )
+from orchestrator.jobfile.convert.mounts import FOR_RESULTS
 from orchestrator.jobfile.convert.shapes import (
     COUNT,
     DURATION,
@@ -100,6 +101,7 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
             draft.left_out(
                 (name,), "is not a field of a dstack task either", did_you_mean(name, (*_CONVERTED, *_LEFT_OUT))
             )
+    draft.unmounted |= dict.fromkeys(_volume_paths(task.get("volumes")), FOR_RESULTS)
     note_odd_values(draft, task, _SHAPES)
     draft.add_labels(task.get("tags"), ("tags",))
     _add_python(draft, task.get("python"))
@@ -125,6 +127,14 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
             "DSTACK_GPUS_NUM": str(gpus * (nodes if isinstance(nodes, int) else 1)),
         }
     return known, gpus
+
+
+def _volume_paths(volumes: object) -> Iterator[str]:
+    """Where volumes are mounted: `name:/path`, or a mapping with `path`."""
+    for each in volumes if isinstance(volumes, list) else ():
+        path = each.get("path") if isinstance(each, dict) else str(each).rpartition(":")[2]
+        if path:
+            yield str(path)
 
 
 def _add_python(draft: Draft, version: object) -> None:

@@ -13,6 +13,8 @@ from orchestrator.jobfile.source.source_map import Loc
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _CHECKPOINTS = re.compile(r"(?i)ckpt|checkpoint")
 _RESULTS = re.compile(r"(?i)output|result|artifact")
+_FOR_CHECKPOINTS = 'let the program write checkpoints to os.environ["TRADEWIND_CHECKPOINT_DIR"], or attach'
+FOR_RESULTS = 'let the program write results to os.environ["TRADEWIND_OUTPUT_DIR"]'
 _STORES = {"s3": "s3", "gcs": "gs"}
 
 
@@ -28,6 +30,7 @@ def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
     if isinstance(source, dict):
         if source.get("store") == "volume":
             draft.left_out(loc, "volumes are not mounted", "keep results in run.output_dir")
+            draft.unmounted[target] = FOR_RESULTS
             return
         writable = str(source.get("mode", "MOUNT")).upper() != "COPY"
         store = _STORES.get(str(source.get("store", "")).lower())
@@ -39,9 +42,11 @@ def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
     if writable and _CHECKPOINTS.search(target):
         hint = "call trainers.attach(); checkpoint.to says where they go"
         draft.left_out(loc, "checkpoints are kept by Tradewind", hint)
+        draft.unmounted[target] = _FOR_CHECKPOINTS
     elif not isinstance(source, str) or not source or (writable and _RESULTS.search(target)):
         hint = 'write to run.output_dir and list it: "outputs: [{path: runs/}]"'
         draft.left_out(loc, "an empty or shared folder for results is not mounted", hint)
+        draft.unmounted[target] = FOR_RESULTS
     else:
         _add_data(draft, loc, target, source, writable)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from orchestrator.jobfile.convert.command import Commands, Line, Program, read_commands
@@ -58,6 +59,8 @@ def add_train(
             )
     place = _moved(place, commands.programs[0].folder) if len(commands.programs) == 1 else place
     draft.train["workdir"] = place.workdir
+    for name, value in draft.train.get("env", {}).items():
+        draft.ask_about_unmounted(loc, f"${name}", value)
     _FillIn(draft, loc, lines, place, gpus).decide(commands)
 
 
@@ -167,6 +170,8 @@ class _FillIn:
         if given:
             self.draft.train["args"] = given if isinstance(given, dict) else list(given)
         args = given if isinstance(given, dict) else _options(given)
+        for name, value in _paths(given):
+            self.draft.ask_about_unmounted(self.loc, name, value, line=line.number)
         for name in filter(looks_secret, args):
             what = "arguments are shown in lists and logs: do not put secrets there"
             self.draft.to_do(self.loc, f"--{name}: {what}", "read it from the environment", line=line.number)
@@ -194,6 +199,19 @@ def _named(words: tuple[str, ...]) -> tuple[dict[str, object] | None, bool]:
         else:
             args[name] = _value(text if equals else rest.pop(0))
     return args, flags
+
+
+def _paths(given: dict[str, object] | tuple[str, ...]) -> Iterator[tuple[str, object]]:
+    """The arguments that may hold paths, each with what it is called."""
+    if isinstance(given, dict):
+        yield from ((f"--{name}", value) for name, value in given.items())
+        return
+    for before, word in zip(("", *given), given, strict=False):
+        name, equals, value = word.partition("=")
+        if equals and word.startswith("-"):
+            yield name, value
+        else:
+            yield before if before.startswith("-") and "=" not in before else f"argument {word}", word
 
 
 def _options(words: tuple[str, ...]) -> dict[str, object]:

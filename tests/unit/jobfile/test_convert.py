@@ -170,6 +170,40 @@ def test_mounts_become_data_or_a_note(project: Path) -> None:
         assert word in said(conversion, field), field
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("python code/train.py --steps 10 --ckpt-dir /checkpoints/gpt", "--ckpt-dir"),
+        ("python code/train.py --steps=10 --ckpt-dir=/checkpoints --fast", "--ckpt-dir"),
+        ("python code/train.py trainer.dir=/checkpoints/gpt", "argument trainer.dir=/checkpoints/gpt"),
+        ("python code/train.py /checkpoints", "argument /checkpoints"),
+    ],
+)
+def test_an_argument_with_the_path_of_a_mount_that_is_left_out_is_to_do(project: Path, command: str, name: str) -> None:
+    mounts = "file_mounts: {/checkpoints: {name: ck, store: s3, mode: MOUNT}}\n"
+    conversion = converted(project, f"{mounts}run: |\n  nvidia-smi\n  {command}\n")
+    (note,) = [each for each in conversion.notes if "/checkpoints is not mounted" in each.message]
+    assert (note.field, note.line, note.outcome) == ("run", 4, "to do")
+    assert note.message == f"{name}: /checkpoints is not mounted in a job"
+    assert 'os.environ["TRADEWIND_CHECKPOINT_DIR"]' in note.hint
+    assert f"# To do, run on line 4: {name}: /checkpoints is not mounted in a job" in conversion.text
+
+
+def test_other_paths_that_are_not_mounted_are_to_do_too_and_no_others(project: Path) -> None:
+    text = (
+        "envs: {LOGS: /outputs/logs, DATA: /outputs-of-others}\n"
+        "file_mounts:\n  /outputs: {store: s3, name: b}\n  /data: /data\n"
+        "volumes: {/mnt/vol: disk}\n"
+        "run: python code/train.py --data /data/set --cache /mnt/vol/cache --more /outputs2\n"
+    )
+    found = [each.message for each in converted(project, text).notes if "is not mounted in a job" in each.message]
+    assert found == ["$LOGS: /outputs is not mounted in a job", "--cache: /mnt/vol is not mounted in a job"]
+    volumes = "volumes: [disk:/ck, {name: other, path: /vol}]"
+    text = f"type: task\n{volumes}\ncommands: [python code/train.py --to /ck/a --log /vol]\n"
+    found = [each.message for each in converted(project, text, ".dstack.yml").notes if "in a job" in each.message]
+    assert found == ["--to: /ck is not mounted in a job", "--log: /vol is not mounted in a job"]
+
+
 # Mistake 6: several processes or machines taken for one.
 def test_a_program_for_torchrun_keeps_its_number_of_processes_and_machines(project: Path) -> None:
     conversion = convert_file(project / "torchrun.yaml")
