@@ -13,6 +13,7 @@ from orchestrator.engine.machines.observe import IDLE_S
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Step
 from orchestrator.services.jobs import current
+from orchestrator.services.jobs.explain import explain
 from orchestrator.services.views import JobView
 from providers.fake import Fault
 from tests.rig import findings
@@ -332,6 +333,32 @@ def test_a_loss_that_is_not_a_number_is_reported_once_and_the_job_continues(home
     assert view(home, job).warnings == ("its loss is not a number",)
     assert view(home, job).loss is None
     assert home.job(job).state == "running"
+
+
+@pytest.mark.parametrize("stride_s", [2.0, 20.0])
+def test_a_job_that_finished_with_a_loss_that_is_not_a_number_says_so(
+    home: SimulatedInstallation, stride_s: float
+) -> None:
+    """With the longer stride, the control plane sees such a loss only after the end of the run."""
+    job = home.submit(steps=30)
+    home.until_step(job, 21)
+    home.site.garble(job.id, loss=None, not_finite_step=21)
+    home.until(lambda: home.job(job).state == "finished", stride_s=stride_s)
+    why = "its last loss was NaN or infinite, first at step 21"
+    (event,) = home.events(job, "job.finished")
+    assert event.message == f"finished at step 30; {why}"
+    assert len(home.events(job, "run.loss_not_finite")) == 1
+    assert view(home, job).warnings == (why,)
+    assert view(home, job).note.count(why) == 1
+    assert explain(home.installation, job.id).headline == f"job is finished; {why}"
+
+
+def test_a_job_that_reports_no_loss_has_no_warning_at_its_end(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=30)
+    home.site.garble(job.id, loss=None)
+    home.until_state(job, "finished")
+    assert view(home, job).warnings == ()
+    assert home.events(job, "job.finished")[0].message == "finished at step 30"
 
 
 def finished(report: RunReport, **claim: object) -> RunReport:

@@ -24,11 +24,8 @@ _STILL = {
 
 def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
     """Report a run that stalls or diverges. Returns why it must be failed; None while it may continue."""
-    diverged = report.not_finite_step is not None and ctx.due(f"diverged/{run.id}", LOOK_EVERY_S)
-    if diverged and not _reported(ctx, job, run, NOT_FINITE):
-        message = f"the loss at step {report.not_finite_step} is NaN or infinite; training continues"
-        with ctx.write() as tx:
-            ctx.event(tx, NOT_FINITE, message, job, run=run, step=report.not_finite_step)
+    if report.not_finite_step is not None and ctx.due(f"diverged/{run.id}", LOOK_EVERY_S):
+        report_loss(ctx, job, run, report)
     report_s, fail_s = _limits_s(ctx, job, report)
     if report.state != "training" or report.still_s <= report_s:
         return None
@@ -50,6 +47,21 @@ def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
                 tx, STALLED, message, job, run=run, step=report.step, awaited=report.awaited, still_s=report.still_s
             )
     return None
+
+
+def report_loss(ctx: Context, job: Job, run: Run, report: RunReport) -> None:
+    """Report once that a loss of a run is NaN or infinite."""
+    if report.not_finite_step is None or _reported(ctx, job, run, NOT_FINITE):
+        return
+    goes_on = "; training continues" if report.state == "training" else ""
+    message = f"the loss at step {report.not_finite_step} is NaN or infinite{goes_on}"
+    with ctx.write() as tx:
+        ctx.event(tx, NOT_FINITE, message, job, run=run, step=report.not_finite_step)
+
+
+def last_loss_not_finite(first_step: object) -> str:
+    """What is said of a run that ended so. `first_step`: the first step of the run with such a loss."""
+    return f"its last loss was NaN or infinite, first at step {first_step}"
 
 
 def _limits_s(ctx: Context, job: Job, report: RunReport) -> tuple[float, float]:

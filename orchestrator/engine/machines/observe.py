@@ -28,7 +28,7 @@ from orchestrator.engine.jobs.checkpoints import (
     CheckpointUnusable,
 )
 from orchestrator.engine.jobs.pausing import pause, paused
-from orchestrator.engine.jobs.standstill import watch
+from orchestrator.engine.jobs.standstill import last_loss_not_finite, report_loss, watch
 from orchestrator.engine.jobs.stopped_at import stopped_at
 from orchestrator.engine.machines import poll
 from orchestrator.engine.machines.launched import named
@@ -346,6 +346,9 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
         how += f" of {job.spec.train.steps or report.total_steps}: its program called stop()"
     elif not attached(run, report):
         how = "finished: its program ended (it never called attach())"
+    if report.not_finite_step is not None and report.loss is None:
+        how += f"; {last_loss_not_finite(report.not_finite_step)}"
+    report_loss(ctx, job, run, report)
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="finished", training_to_ms=now)

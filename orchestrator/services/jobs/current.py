@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypedDict
 
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs.snapshot import current_run, left_out
-from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED
+from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED, last_loss_not_finite
 from orchestrator.engine.jobs.stopped_at import where_stopped
 from orchestrator.engine.migration.move import attempt_failed, waits
 from orchestrator.errors import UnreadableRowError
@@ -213,7 +213,7 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
         requested.setdefault(command.job_id, {})[command.kind] = command
     asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
     prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
-    of_interest = {*alive, *(job.id for job in jobs if job.state == "paused")}
+    of_interest = {*alive, *(job.id for job in jobs if job.state == "paused" or _without_loss(job, runs[job.id]))}
     events = tx.events_of(of_interest, (STALLED, NOT_FINITE, _BUDGET, *_PAUSES))
     return {
         job_id: JobRecord(
@@ -254,6 +254,8 @@ def _view(
     warnings = _warnings(known.reported, alive) if alive is not None else _failures(job, runs, facts)
     if job.state == "finished" and step == 0 and total_steps:
         warnings = (_NO_STEP,)
+    elif _without_loss(job, runs):
+        warnings = _not_finite_at_the_end(known.reported, latest_trained(runs))
     return JobView(
         id=job.id,
         name=job.name,
@@ -275,7 +277,7 @@ def _view(
         migrations=len(moved(runs, known.migrations)),
         steps_repeated=sum(run.repeated_steps for run in runs),
         simulated=any(simulated(installation, run.offer_id) for run in runs) or (not runs and installation.simulated),
-        note="; ".join(dict.fromkeys([*warnings, _note(job, known), *map(_request, known.requested)])),
+        note=_noted(warnings, _note(job, known), map(_request, known.requested)),
         quarantine=facts.quarantine,
         warnings=warnings,
         group_id=job.group_id,
@@ -310,6 +312,24 @@ def _warnings(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
     if diverged is not None and diverged.run_id == run.id and run.last_loss is None:
         warnings.append("its loss is not a number")
     return tuple(warnings)
+
+
+def _without_loss(job: Job, runs: Sequence[Run]) -> bool:
+    """Whether a job finished without a last loss: none was reported, or it was not finite."""
+    latest = latest_trained(runs) if job.state == "finished" else None
+    return latest is not None and latest.last_loss is None
+
+
+def _not_finite_at_the_end(reported: Mapping[str, Event], run: Run | None) -> tuple[str, ...]:
+    diverged = reported.get(NOT_FINITE)
+    if diverged is None or run is None or diverged.run_id != run.id:
+        return ()
+    return (last_loss_not_finite(diverged.data.get("step")),)
+
+
+def _noted(warnings: Sequence[str], said: str, requested: Iterable[str]) -> str:
+    """All that is noted, without a warning that is `said` already."""
+    return "; ".join(dict.fromkeys([*(each for each in warnings if each not in said), said, *requested]))
 
 
 def _request(command: Command) -> str:

@@ -59,6 +59,8 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
         headline += f": {(tx.job_facts(job.id).error or 'its code raised').strip().splitlines()[-1]}"
     elif job.state == "paused":
         headline = why_paused(view) + (f"; {view.lateness}" if view.lateness else "")
+    elif job.state == "finished" and view.warnings:
+        headline += f"; {'; '.join(view.warnings)}"
     elif decisions and job.state not in TERMINAL:
         headline += f": {decisions[0].reason}"
     return _explanation(
