@@ -15,8 +15,21 @@ from pathlib import Path
 from orchestrator.errors import did_you_mean
 
 ENTRY_PATTERN = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-_LOADED_BEFORE = {**dict.fromkeys(sys.stdlib_module_names, "Python"), "trainers": "Tradewind"}
-"""Modules that may be loaded before the job's code, which is then never found under such a name; and whose they are."""
+_LOADED_BY_NONE = frozenset(
+    {
+        *("antigravity", "cgitb", "idlelib", "mailbox", "mailcap", "msilib", "nis", "nntplib", "ossaudiodev", "poplib"),
+        *("pyclbr", "sched", "smtpd", "spwd", "sunau", "tabnanny", "telnetlib", "test", "this", "trace", "turtle"),
+        *("turtledemo", "uu", "winsound", "xdrlib", "zipapp"),
+    }
+)
+"""Modules of Python that neither its other modules nor torch, Ray, NumPy and Tradewind load: a job's modules may have
+these names. (The test of this set searches all of these packages.)"""
+_OWNERS = {
+    **dict.fromkeys(sys.stdlib_module_names - _LOADED_BY_NONE, "Python"),
+    **{"trainers": "Tradewind", "torch": "PyTorch", "numpy": "NumPy", "ray": "Ray"},
+}
+"""Modules that are loaded before the job's code or by what it uses, and whose they are. Of two modules of one name, the
+one that is found first is loaded for all."""
 _PROGRAM = re.compile(r"(?:\./)?((?:[\w-]+/)*[\w-]+)\.py", re.ASCII)
 
 
@@ -52,8 +65,8 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     """
     module, _, function = entry.partition(":")
     path = _module_in(workdir, module)
-    if path is not None and (owner := _LOADED_BEFORE.get(first := module.partition(".")[0])):
-        return f'"{first}" is a module of {owner}, which is loaded instead of {path}', "rename yours"
+    if path is not None and (owner := _OWNERS.get(first := module.partition(".")[0])):
+        return f'"{first}" is also a module of {owner}, and only one of the two can be loaded: {path}', "rename yours"
     path = path or _installed_module(module)
     if path is None:
         if module.endswith(".py"):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
+import sysconfig
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from orchestrator.jobfile.program.entrypoint import entry_problem, script_problem
+from orchestrator.jobfile.program.entrypoint import _LOADED_BY_NONE, entry_problem, script_problem
 
 CODE = """
 from os.path import join as glue
@@ -115,10 +119,12 @@ def test_a_script_must_be_a_file_below_the_folder(code: Path) -> None:
     [
         ("numbers", "numbers.py", "Python"),
         ("queue.job", "queue/job.py", "Python"),
+        ("statistics", "statistics.py", "Python"),
         ("trainers", "trainers.py", "Tradewind"),
+        ("torch.job", "torch/job.py", "PyTorch"),
     ],
 )
-def test_a_module_of_the_name_of_one_that_is_loaded_before_it_is_refused(
+def test_a_module_of_the_name_of_one_that_is_loaded_anyway_is_refused(
     tmp_path: Path, module: str, file: str, owner: str
 ) -> None:
     path = tmp_path / file
@@ -126,6 +132,36 @@ def test_a_module_of_the_name_of_one_that_is_loaded_before_it_is_refused(
     path.write_text("def main(): pass\n")
     first = module.partition(".")[0]
     assert entry_problem(f"{module}:main", str(tmp_path)) == (
-        f'"{first}" is a module of {owner}, which is loaded instead of {path}',
+        f'"{first}" is also a module of {owner}, and only one of the two can be loaded: {path}',
         "rename yours",
     )
+
+
+@pytest.mark.parametrize("name", ["test", "trace", "sched", "this"])
+def test_a_module_of_the_name_of_one_that_nothing_loads_is_accepted(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.py").write_text("def main(): pass\n")
+    assert entry_problem(f"{name}:main", str(tmp_path)) is None
+
+
+def test_nothing_that_a_job_runs_with_loads_a_module_whose_name_a_job_may_have() -> None:
+    """Their sources are searched, because some modules are only imported when they are needed."""
+    names = "|".join(sorted(_LOADED_BY_NONE))
+    line = rf"^\s*(?:import\s+(?:{names})\b|from\s+(?:{names})(?:\.\w+)*\s+import\b)"
+    imported, packages = re.compile(line.encode(), re.MULTILINE), []
+    for package in ("trainers", "torch", "numpy", "ray"):
+        spec = find_spec(package)
+        assert spec is not None
+        packages += [Path(each) for each in spec.submodule_search_locations or ()]
+    python = Path(sysconfig.get_path("stdlib"))
+    skipped = {"site-packages", "dist-packages", "test", "tests", "idlelib", "turtledemo", "lib2to3", "__pycache__"}
+    found = []
+    for root in (python, *packages):
+        for folder, folders, files in os.walk(root):
+            folders[:] = [each for each in folders if each not in skipped]
+            for name in files:
+                path = Path(folder, name)
+                if path.suffix == ".py" and imported.search(path.read_bytes()):
+                    found.append(path)
+    for_its_own_tests = python / "multiprocessing" / "util.py"
+    themselves = {python / f"{name}.py" for name in _LOADED_BY_NONE}
+    assert set(found) - themselves <= {for_its_own_tests}

@@ -72,6 +72,14 @@ def test_an_entry_that_cannot_be_called_is_explained(job, entry, message):
     assert outcome.progress.permanent is (not entry.startswith(("odd:raises", "odd:interrupted")))
 
 
+@pytest.mark.parametrize("name", ["test", "trace", "sched"])
+def test_a_module_may_have_the_name_of_one_of_python_that_nothing_loads(job, name):
+    (job.folder / f"{name}.py").write_text("import trainers\n\n\ndef main():\n    print('this is mine')\n")
+    outcome = job.run(spec={"entry": f"{name}:main", "workdir": str(job.folder)})
+    assert outcome.status == "finished", outcome.log
+    assert "this is mine" in outcome.log
+
+
 ARGUMENTS = """
 import argparse
 parser = argparse.ArgumentParser()
