@@ -86,7 +86,7 @@ class _Replaced:
         descriptor = self._listening.fileno()
         while not self._ended.is_set():
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "orchestrator.web.apart", str(descriptor)],
+                [sys.executable, "-P", "-m", "orchestrator.web.apart", str(descriptor)],
                 stdin=self._input,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,

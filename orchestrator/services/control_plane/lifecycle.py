@@ -143,7 +143,7 @@ def start_in_background(installation: Installation, environment: Mapping[str, st
     with append_privately(log_path) as log:
         begin_bytes = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator.daemon", BACKGROUND],
+            [sys.executable, "-P", "-m", "orchestrator.daemon", BACKGROUND],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -204,3 +204,14 @@ def test_a_character_that_the_encoding_of_the_output_lacks_is_written_as_an_esca
     done = subprocess.run([*MAIN, "plan", "caf\u00e9.yaml"], env=narrow, capture_output=True, check=False)
     assert (done.returncode, b"unexpected" in done.stderr) == (0, False)
     assert rb"caf\xe9.yaml" in done.stdout
+
+
+def test_the_control_plane_starts_in_a_folder_whose_modules_have_the_names_of_those_of_python(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "queue.py").write_text("raise RuntimeError('this is of the user')\n")
+    main = (sys.executable, "-P", *MAIN[1:])
+    empty = {**environment, "TRADEWIND_STATE_DIR": str(tmp_path / "empty")}
+    started = subprocess.run([*main, "up"], env=empty, capture_output=True, text=True, timeout=PATIENCE_S)
+    ended = subprocess.run([*main, "down"], env=empty, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (started.returncode, ended.returncode) == (0, 0), started.stderr
