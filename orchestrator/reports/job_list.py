@@ -11,7 +11,7 @@ from orchestrator.formats.csv_cells import table
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
 from orchestrator.services.jobs.current import job_views
-from orchestrator.services.jobs.forecasts import forecasts
+from orchestrator.services.jobs.forecasts import fresh_forecasts
 from orchestrator.services.views import JobView
 from orchestrator.store import JobFilter, JobSort
 
@@ -53,7 +53,7 @@ def job_table(
         ids, count = tx.job_ids_page(wanted, sort, limit, max(0, skip))
         by_id = {job.id: job for job in tx.outlines_of(ids)}
         chosen = [by_id[job_id] for job_id in ids if job_id in by_id]
-        views = job_views(installation, tx, chosen, forecasts(installation, tx, chosen))
+        views = job_views(installation, tx, chosen, fresh_forecasts(installation, tx, chosen))
         states = tx.job_state_counts()
     return JobTable(
         installation.clock.now_ms(), views, count, max(0, skip), any(view.simulated for view in views), states

@@ -15,7 +15,7 @@ from orchestrator.reports.incidents import Incident, incidents
 from orchestrator.reports.periods import DAY_MS, Period
 from orchestrator.reports.savings import DEFINITIONS, NAMES
 from orchestrator.services.jobs.current import job_views
-from orchestrator.services.jobs.forecasts import forecasts
+from orchestrator.services.jobs.forecasts import fresh_forecasts
 from orchestrator.services.views import JobView
 from orchestrator.store import CostFilter, JobFilter, SavingSum, Tx
 
@@ -113,7 +113,7 @@ def overview(installation: Installation, period: Period) -> Overview:
         sums = tx.saving_sums(period.from_ms, period.until_ms)
         open_ids, _ = tx.job_ids_page(JobFilter(_OPEN), "oldest", 1000, 0)
         open_jobs = tx.outlines_of(open_ids)
-        views = job_views(installation, tx, open_jobs, forecasts(installation, tx, open_jobs))
+        views = job_views(installation, tx, open_jobs, fresh_forecasts(installation, tx, open_jobs))
         states = tx.job_state_counts()
         changes = _changes(tx, now)
         found = incidents(installation, tx, views)

@@ -22,19 +22,14 @@ FRESH_S, FRESH_WALL_S, FRESH_SHARE = 900.0, 15.0, 0.1
 """How long a forecast is used: in market seconds; in real seconds, if the market's clock makes that longer; and as a
 share of its time to go. A price change, a loss or a command leads to a new decision anyway."""
 _UNREADABLE = "its record cannot be read"
-_UNDECIDED = "the control plane has not decided about it yet"
+_UNDECIDED = "the control plane has not decided about it lately"
 _PLACED = ("queued", "starting", "running", "migrating")
 
 
 def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
     """The current forecast of each job, or the reason why there is none, by job id."""
-    now_ms, factor = installation.clock.now_ms(), installation.clock.factor
-    found = dict(_recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
-    found.update((job_id, _UNDECIDED) for job_id, said in found.items() if _outdated(said, now_ms))
+    found = dict(fresh_forecasts(installation, tx, jobs))
     asked = [job_id for job_id, said in found.items() if said == _UNDECIDED]
-    # what it waits for is known to the control plane alone, and holds until that decides again
-    found.update({each: said for each, said in tx.job_forecasts(asked, 0).items() if said == START_UNKNOWN})
-    asked = [job_id for job_id in asked if found[job_id] == _UNDECIDED]
     found.update(dict.fromkeys(asked, _UNREADABLE))
     try:
         found.update(_decided(installation, tx, asked))
@@ -42,6 +37,17 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
         for job_id in asked:
             with suppress(UnreadableRowError):
                 found.update(_decided(installation, tx, [job_id]))
+    return found
+
+
+def fresh_forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
+    """The same without deciding about any job, which takes long for many: a forecast of an old decision is left out."""
+    now_ms, factor = installation.clock.now_ms(), installation.clock.factor
+    found = dict(_recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
+    found.update((job_id, _UNDECIDED) for job_id, said in found.items() if _outdated(said, now_ms))
+    asked = [job_id for job_id, said in found.items() if said == _UNDECIDED]
+    # what it waits for is known to the control plane alone, and holds until that decides again
+    found.update({each: said for each, said in tx.job_forecasts(asked, 0).items() if said == START_UNKNOWN})
     return found
 
 

@@ -56,17 +56,20 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
 
 
 @pytest.mark.parametrize("later_s", [0.0, FRESH_S + 1])
-def test_the_dashboard_has_the_forecasts_of_the_queue_however_old_the_last_decision_is(
+def test_the_dashboard_shows_no_forecast_that_is_too_old_for_the_queue(
     home: SimulatedInstallation, later_s: float
 ) -> None:
+    """Its lists leave such a forecast out, and the page of one job has a new one."""
     home.clock.advance(later_s)
-    queue = {view.id: (view.forecast, view.no_forecast, view.late_s) for view in jobs(home.installation).jobs}
-    listed = job_table(home.installation).jobs
+    queue = {view.id: view.forecast for view in jobs(home.installation).jobs}
     pages = [job_page(home.installation, job_id).report.job for job_id in queue]
+    assert {view.id: view.forecast for view in pages} == queue
     first = overview(home.installation, period_of(home.clock.now_ms()))
-    for views in (listed, pages, first.running):
-        assert {view.id: (view.forecast, view.no_forecast, view.late_s) for view in views} == queue
-    assert first.expected.to_go_nano_usd == sum(known.cost_nano_usd for known, _, _ in queue.values() if known)
+    wanted = queue if later_s == 0.0 else dict.fromkeys(queue)
+    for views in (job_table(home.installation).jobs, first.running):
+        assert {view.id: view.forecast for view in views} == wanted
+        assert all("lately" in view.no_forecast for view in views if view.forecast is None)
+    assert first.expected.to_go_nano_usd == sum(known.cost_nano_usd for known in wanted.values() if known)
 
 
 def test_the_less_a_job_has_to_go_the_fresher_its_forecast_is(home: SimulatedInstallation) -> None:
