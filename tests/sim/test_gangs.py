@@ -148,7 +148,7 @@ def test_a_budget_pays_for_every_machine(install: Install) -> None:
     spent = []
     for resources in (Resources(), THREE):
         home = install(stride_s=FINE_STRIDE_S)
-        budget = usd("0.10")
+        budget = usd("0.12")
         job = home.submit(steps=2000, resources=resources, budget_nano_usd=budget)
         home.until_state(job, "paused")
         home.run_for(60)
