@@ -101,13 +101,12 @@ class Spells:
             away = self._away_ends[pool], self._away_spent[pool]
             there = self._there_ends[pool], self._there_spent[pool]
             known = self._aged[pool].given(away, there)
-        else:
-            known = (
-                self._rates(self._away_ends, self._away_spent, self._away_prior, pool),
-                self._rates(self._there_ends, self._there_spent, self._there_prior, pool),
-            )
-        self._known_ends[pool] = known
-        return known
+            self._known_ends[pool] = known
+            return known
+        away_rates = _shrunk(self._away_ends, self._away_spent, self._away_prior)
+        there_rates = _shrunk(self._there_ends, self._there_spent, self._there_prior)
+        self._known_ends = dict(enumerate(zip(away_rates, there_rates, strict=True)))
+        return self._known_ends[pool]
 
     def losses(self, pool: int) -> Floats:
         """Rates at which a machine in the pool is lost, by the phase of the machine's age."""
@@ -286,11 +285,6 @@ class Spells:
     def _phase(self, age_h: float) -> int:
         return max(bisect(self.ages_h, age_h + 1e-9) - 1, 0)
 
-    @staticmethod
-    def _rates(ends: Floats, spent: Floats, prior: Floats, pool: int) -> Floats:
-        everywhere = (ALL_POOLS + ends.sum(axis=0)) / (ALL_POOLS / prior + spent.sum(axis=0))
-        return np.asarray((ONE_POOL + ends[pool]) / (ONE_POOL / everywhere + spent[pool]))
-
     def _cached(self, what: str, pool: int, hours: float) -> Floats:
         key = (what, pool, round(hours, 6))
         found = self._cache.get(key)
@@ -331,6 +325,13 @@ class Spells:
             life_h[phase] = (1 + self._age_step[phase] * older_h) / (lost[phase] + self._age_step[phase])
         shares: list[float] = np.minimum(life_h / (self.mature(pool) @ life_h), 1.0).tolist()
         return shares
+
+
+def _shrunk(ends: Floats, spent: Floats, prior: Floats) -> Floats:
+    """The rates of all pools (rows), by phase: those of each pool are shrunk towards those of all, and these towards
+    the prior."""
+    everywhere = (ALL_POOLS + ends.sum(axis=0)) / (ALL_POOLS / prior + spent.sum(axis=0))
+    return np.asarray((ONE_POOL + ends) / (ONE_POOL / everywhere + spent))
 
 
 def _shares(lost: Floats, step: Floats) -> Floats:

@@ -236,9 +236,11 @@ def others(states: Sequence[Floats], number: int) -> list[Floats]:
 
 def joint(states: Sequence[Floats]) -> Floats:
     """Probabilities of the joint states of independent pools; the first pool's state changes slowest."""
-    product = np.ones(1)
-    for state in states:
-        product = np.multiply.outer(product, state).ravel()
+    if not states:
+        return np.ones(1)
+    product, *more = states
+    for state in more:
+        product = (product[:, None] * state).ravel()
     return product
 
 
