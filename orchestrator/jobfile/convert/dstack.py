@@ -18,7 +18,7 @@ from orchestrator.jobfile.convert.machines import (
     kinds_named,
     kinds_with_memory,
 )
-from orchestrator.jobfile.convert.mounts import FOR_RESULTS
+from orchestrator.jobfile.convert.mounts import add_volume
 from orchestrator.jobfile.convert.shapes import (
     COUNT,
     DURATION,
@@ -101,7 +101,8 @@ def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[
             draft.left_out(
                 (name,), "is not a field of a dstack task either", did_you_mean(name, (*_CONVERTED, *_LEFT_OUT))
             )
-    draft.unmounted |= dict.fromkeys(_volume_paths(task.get("volumes")), FOR_RESULTS)
+    for path in _volume_paths(task.get("volumes")):
+        add_volume(draft, path)
     note_odd_values(draft, task, _SHAPES)
     draft.add_labels(task.get("tags"), ("tags",))
     _add_python(draft, task.get("python"))

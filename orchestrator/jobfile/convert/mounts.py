@@ -14,7 +14,8 @@ _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _CHECKPOINTS = re.compile(r"(?i)ckpt|checkpoint")
 _RESULTS = re.compile(r"(?i)output|result|artifact")
 _FOR_CHECKPOINTS = 'let the program write checkpoints to os.environ["TRADEWIND_CHECKPOINT_DIR"], or attach'
-FOR_RESULTS = 'let the program write results to os.environ["TRADEWIND_OUTPUT_DIR"]'
+_FOR_RESULTS = 'let the program write results to os.environ["TRADEWIND_OUTPUT_DIR"]'
+_FOR_DATA_OR_RESULTS = f'{COPY_DATA}; results go to os.environ["TRADEWIND_OUTPUT_DIR"]'
 _STORES = {"s3": "s3", "gcs": "gs"}
 
 
@@ -30,7 +31,7 @@ def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
     if isinstance(source, dict):
         if source.get("store") == "volume":
             draft.left_out(loc, "volumes are not mounted", "keep results in run.output_dir")
-            draft.unmounted[target] = FOR_RESULTS
+            add_volume(draft, target)
             return
         writable = str(source.get("mode", "MOUNT")).upper() != "COPY"
         store = _STORES.get(str(source.get("store", "")).lower())
@@ -46,9 +47,19 @@ def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
     elif not isinstance(source, str) or not source or (writable and _RESULTS.search(target)):
         hint = 'write to run.output_dir and list it: "outputs: [{path: runs/}]"'
         draft.left_out(loc, "an empty or shared folder for results is not mounted", hint)
-        draft.unmounted[target] = FOR_RESULTS
+        draft.unmounted[target] = _FOR_RESULTS
     else:
         _add_data(draft, loc, target, source, writable)
+
+
+def add_volume(draft: Draft, target: str) -> None:
+    """A volume, which may hold anything, is not mounted at `target`: its name says what it is for, if anything does."""
+    remedy = _FOR_DATA_OR_RESULTS
+    if _CHECKPOINTS.search(target):
+        remedy = _FOR_CHECKPOINTS
+    elif _RESULTS.search(target):
+        remedy = _FOR_RESULTS
+    draft.unmounted[target] = remedy
 
 
 def _located(source: Mapping[str, Any], store: str | None) -> object:

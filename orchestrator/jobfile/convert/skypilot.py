@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.errors import did_you_mean
 from orchestrator.jobfile.convert.draft import STARTED_BY_RANK, Draft
 from orchestrator.jobfile.convert.machines import CLOUDS, gibibytes, gpus_of, is_pattern
-from orchestrator.jobfile.convert.mounts import FOR_RESULTS, add_mount, substituted
+from orchestrator.jobfile.convert.mounts import add_mount, add_volume, substituted
 from orchestrator.jobfile.convert.shapes import (
     COUNT,
     MAPPING,
@@ -117,7 +117,8 @@ def from_skypilot(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tupl
     for target, source in mounts.items() if isinstance(mounts, dict) else ():
         add_mount(draft, ("file_mounts", target), substituted(target, known), _mount_source(source, known))
     volumes = task.get("volumes")
-    draft.unmounted |= dict.fromkeys(volumes, FOR_RESULTS) if isinstance(volumes, dict) else {}
+    for path in map(str, volumes if isinstance(volumes, dict) else ()):
+        add_volume(draft, path)
     resources = task.get("resources")
     gpus = _add_resources(draft, resources if isinstance(resources, dict) else {})
     nodes = task.get("num_nodes")

@@ -204,6 +204,20 @@ def test_other_paths_that_are_not_mounted_are_to_do_too_and_no_others(project: P
     assert found == ["--to: /ck is not mounted in a job", "--log: /vol is not mounted in a job"]
 
 
+@pytest.mark.parametrize("kind", [".dstack.yml", ".yaml"])
+def test_the_remedy_for_the_path_of_a_volume_fits_what_it_may_hold(project: Path, kind: str) -> None:
+    command = "python code/train.py --in /data --to /ckpt/a --log /results"
+    text = {
+        ".dstack.yml": f"type: task\nvolumes: [a:/data, b:/ckpt, c:/results]\ncommands: [{command}]\n",
+        ".yaml": f"volumes: {{/data: a, /ckpt: b, /results: c}}\nrun: {command}\n",
+    }[kind]
+    data, saved, results = [each for each in converted(project, text, kind).notes if "in a job" in each.message]
+    assert "copy the data to this machine" in data.hint
+    assert "TRADEWIND_OUTPUT_DIR" in data.hint
+    assert "TRADEWIND_CHECKPOINT_DIR" in saved.hint
+    assert results.hint == 'let the program write results to os.environ["TRADEWIND_OUTPUT_DIR"]'
+
+
 # Mistake 6: several processes or machines taken for one.
 def test_a_program_for_torchrun_keeps_its_number_of_processes_and_machines(project: Path) -> None:
     conversion = convert_file(project / "torchrun.yaml")

@@ -64,6 +64,14 @@ def told_well(problems: tuple[Problem, ...]) -> None:
     assert len(set(places)) == len(places)
 
 
+@pytest.mark.parametrize("workdir", ["~/nowhere", "/nowhere/at/all", "nowhere"])
+def test_only_of_a_relative_workdir_it_is_said_where_it_is_looked_for(folder: Path, workdir: str) -> None:
+    text = f"name: a\ntrain: {{script: train.py, steps: 5, workdir: {workdir}}}\n"
+    (problem,) = problems_of(text, folder)
+    assert problem.message.startswith("there is no folder ")
+    assert ("relative to the job file" in problem.hint) == (workdir == "nowhere")
+
+
 @pytest.mark.parametrize("loc", fields_of(JobFile), ids=".".join)
 def test_a_wrong_value_of_a_job_file_is_told_with_its_remedy(folder: Path, loc: Loc) -> None:
     rest = {"name": "name: x", "train": "train: {entry: 'train:main', steps: 5}"}
