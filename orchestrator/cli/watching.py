@@ -198,6 +198,7 @@ def _left_by_signals() -> Iterator[None]:
 
 def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:
     """What is new since the look before: a job's state or place, a tenth of its steps, events."""
+    from orchestrator.cli.invocation import current
     from orchestrator.cli.render.screens.watch import event_line, job_line
     from orchestrator.cli.render.text import shown
 
@@ -213,7 +214,7 @@ def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:
         for event in view.events:
             if event.id not in events:
                 events.add(event.id)
-                write(shown(event_line(event, view.names.get(event.job_id or "", "-"))))
+                write(current().here(shown(event_line(event, view.names.get(event.job_id or "", "-")))))
         for job in view.jobs:
             tenth = 10 * job.step // job.total_steps if job.total_steps else 0
             state = (job.state, job.offer_id, tenth)

@@ -29,9 +29,11 @@ from orchestrator.cli.watching import Watcher
 from orchestrator.client import Client
 from orchestrator.config import load_config
 from orchestrator.errors import NotFoundError
+from orchestrator.model import Event
 from orchestrator.prices.views import PriceSeries
 from orchestrator.store import Store
 from providers.clock import SystemClock
+from tests.unit.services.recorded_history import Past
 
 Run = Callable[..., Result]
 MAIN = (sys.executable, "-c", "from orchestrator.cli import main; main()")
@@ -177,6 +179,15 @@ def test_in_a_pipe_it_prints_lines_and_ends_with_its_job(tradewind: Run) -> None
     assert any("migration.done" in line for line in lines)
     assert lines[-1].startswith("gpt finished 100%")
     assert "\x1b" not in result.stdout
+
+
+def test_in_a_pipe_commands_name_the_state_folder_that_was_typed(tradewind: Run, state: Path, past: Past) -> None:
+    with closing(Store.open(f"sqlite:///{state}/tradewind.db", SystemClock())) as store, store.write() as tx:
+        said = "to continue: tradewind budget set gpt 3.00, then tradewind resume gpt"
+        tx.add_event(Event("ev_9", SystemClock().now_ms(), "job.paused", said, "control-plane", job_id=past.gpt))
+    shown = tradewind("--state-dir", str(state), "watch", "gpt").stdout
+    typed = f"tradewind --state-dir {state}"
+    assert f"to continue: {typed} budget set gpt 3.00, then {typed} resume gpt\n" in shown
 
 
 def test_as_json_it_prints_a_document_per_change(tradewind: Run) -> None:
