@@ -24,7 +24,7 @@ from orchestrator.engine.migration.place import apply
 from orchestrator.errors import InfeasibleError, LimitError, NotFoundError, TradewindError, UsageError
 from orchestrator.model import TERMINAL, Event, Job
 from orchestrator.store import Command, Tx
-from providers.money import NANO_USD, about_usd, at_least_usd, format_usd
+from providers.money import NANO_USD, about_usd, at_least_usd, whole_usd
 
 _REFUSALS: dict[str, type[TradewindError]] = {
     "refused": UsageError,
@@ -163,8 +163,8 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
 def _group_budget(ctx: Context, tx: Tx, command: Command) -> str:
     """Set the budget of a group, and with it those of its jobs that change with it."""
     group, wanted = tx.group(str(command.args.get("group_id"))), _amount(command)
-    was = "none before" if group.budget_nano_usd is None else f"before: {format_usd(group.budget_nano_usd)}"
-    message = f"the budget of group {group.name} is now {format_usd(wanted)} ({was})"
+    was = "none before" if group.budget_nano_usd is None else f"before: {whole_usd(group.budget_nano_usd)}"
+    message = f"the budget of group {group.name} is now {whole_usd(wanted)} ({was})"
     changed = changed_parts(tx, group, wanted, partial(spending_limits.to_end_nano_usd, ctx.installation))
     for job, part in changed:
         _require_enough_to_end(ctx, tx, job, part)
@@ -199,8 +199,8 @@ def _set_budget(ctx: Context, tx: Tx, job: Job, wanted: int, actor: str) -> str:
     before = tx.job(job.id).spec.budget_nano_usd
     tx.set_budget(job.id, wanted)
     tx.set_job_facts(job.id, next_decision_ms=None)
-    was = "none before" if before is None else f"before: {format_usd(before)}"
-    message = f"the budget is now {format_usd(wanted)} ({was}; {about_usd(spent)} spent so far)"
+    was = "none before" if before is None else f"before: {whole_usd(before)}"
+    message = f"the budget is now {whole_usd(wanted)} ({was}; {about_usd(spent)} spent so far)"
     message += how_to_continue(ctx.installation, tx, job, wanted)
     ctx.event(tx, "job.budget", message, job, actor=actor, before_nano_usd=before, nano_usd=wanted)
     return message

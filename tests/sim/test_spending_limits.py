@@ -42,6 +42,16 @@ def test_a_budget_pauses_the_job_with_a_checkpoint_before_it_is_passed(home: Sim
     assert home.runs(job)[-1].end == "paused"
 
 
+def test_a_budget_of_parts_of_a_cent_is_never_rounded_in_what_is_said_of_it(home: SimulatedInstallation) -> None:
+    """`status` shows it exactly, so no event contradicts that."""
+    job = home.submit(steps=600, budget_nano_usd=usd("0.1249"))
+    home.tick()
+    home.ask("budget", job, nano_usd=usd("0.1179"))
+    home.until(lambda: home.job(job).state == "paused", stride_s=3.0)
+    assert "is now $0.1179 (before: $0.1249; " in home.events(job, "job.budget")[0].message
+    assert "of its $0.1179 budget is spent so far" in home.events(job, "job.paused")[0].message
+
+
 def test_a_pause_for_the_budget_says_what_is_kept_and_what_going_on_takes_and_a_larger_one_does(
     home: SimulatedInstallation,
 ) -> None:

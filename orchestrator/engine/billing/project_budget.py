@@ -26,7 +26,7 @@ from orchestrator.engine.inputs.reserves import LOOK_EVERY_S
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.model import Job, Run
 from orchestrator.store import Tx
-from providers.money import about_usd, format_usd, usd
+from providers.money import about_usd, usd, whole_usd
 
 
 def budget_of(ctx: Context, project: str) -> int | None:
@@ -86,7 +86,7 @@ def why_paused(ctx: Context, job: Job, budget: int, now: Spending) -> str:
 
 
 def _spent_of(spent: int, budget: int) -> str:
-    return f"{about_usd(spent)} of its {format_usd(budget)} is spent"
+    return f"{about_usd(spent)} of its {whole_usd(budget)} is spent"
 
 
 def unsettled_runs_of(tx: Tx, project: str) -> Sequence[Run]:

@@ -29,7 +29,7 @@ from orchestrator.policy.demand import Reserve
 from orchestrator.policy.ranking.enough import CENT_NANO_USD
 from orchestrator.store import Tx
 from providers.billing.charges import Usage, charges, rate_card
-from providers.money import about_usd, format_usd
+from providers.money import about_usd, whole_usd
 from providers.offer import CapacityType, location_of, provider_of
 
 
@@ -233,7 +233,7 @@ def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | Non
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:
     """How a message about the budget begins. It stays when the end of the machine has cost more."""
-    return f"{about_usd(spent_nano_usd)} of its {format_usd(budget_nano_usd)} budget is spent so far"
+    return f"{about_usd(spent_nano_usd)} of its {whole_usd(budget_nano_usd)} budget is spent so far"
 
 
 def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> str:

@@ -24,7 +24,7 @@ from orchestrator.jobfile.source.source_map import Finding, Loc, follows, unread
 from orchestrator.jobfile.units import BadValueError, parse_money
 from orchestrator.jobfile.values import is_name
 from orchestrator.model import GroupJob
-from providers.money import format_usd
+from providers.money import whole_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ class Entries:
             found.append(Finding(("project",), "a group and its jobs are in one project", hint))
         budget, whole = _money(tree.get("budget")), rules.budget_nano_usd
         if budget is not None and whole is not None and budget > whole:
-            message = f"the job's budget ({format_usd(budget)}) is larger than its group's"
-            hint = f"at most {format_usd(whole)}, or raise the group's budget"
+            message = f"the job's budget ({whole_usd(budget)}) is larger than its group's"
+            hint = f"at most {whole_usd(whole)}, or raise the group's budget"
             found.append(Finding(("budget",), message, hint))
         return found
 

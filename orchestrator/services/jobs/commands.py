@@ -24,7 +24,7 @@ from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.views import Accepted
 from orchestrator.store import Command, Tx
-from providers.money import about_usd, format_usd
+from providers.money import about_usd, whole_usd
 
 ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
@@ -104,7 +104,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
         after = how_to_continue(installation, tx, job, nano_usd)
-    message = f"the budget of {job.name} becomes {format_usd(nano_usd)}{after}"
+    message = f"the budget of {job.name} becomes {whole_usd(nano_usd)}{after}"
     return _accepted(installation, order, "budget", job, message)
 
 
