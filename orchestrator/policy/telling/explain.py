@@ -15,7 +15,7 @@ from orchestrator.policy.demand import TIME_TOLERANCE, Demand
 from orchestrator.policy.gate import promise
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason
-from orchestrator.policy.ranking.limits import budget_left, time_left_s
+from orchestrator.policy.ranking.limits import POSSIBLE, budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
 from orchestrator.policy.ranking.outlook import Shown
@@ -327,7 +327,8 @@ def _without_on_demand(ranking: Ranking, row: int) -> str:
     bought = pool.rows[~pool.spot]
     why = "no on-demand machine may be used"
     if limits.short_of_money:
-        why = "the budget pays for no on-demand machine"
+        able = any(ranking.tier(row) == POSSIBLE for row in bought.tolist())
+        why = f"the budget {'may not pay for an' if able else 'pays for no'} on-demand machine"
     elif (ranking.rejection_reasons[bought] == RejectionReason.DEADLINE).any():
         why = "no on-demand machine is fast enough"
     return f"; {why}, so whether the deadline is met depends on spot capacity"

@@ -309,6 +309,7 @@ def test_a_late_job_that_costs_least_near_the_earliest_finish_within_its_budget_
     ("spec", "sure", "said"),
     [
         ({"budget_nano_usd": usd(20)}, True, "the budget pays for no on-demand machine"),
+        ({"budget_nano_usd": usd("30.5")}, True, "the budget may not pay for an on-demand machine"),
         ({"capacity": (CapacityType.SPOT,)}, True, "no on-demand machine may be used"),
         ({}, False, "no on-demand machine may be used"),
         ({"budget_nano_usd": usd(60)}, True, ""),
