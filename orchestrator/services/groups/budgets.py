@@ -58,7 +58,7 @@ def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]
         enough = [f"{job.name} {_dollars(job.enough_budget_nano_usd)}" for job in poor]
         raise LimitError(
             f"the budget of these jobs cannot pay for them: {_listed(have)}",
-            hint=f"budgets that are enough: {_listed(enough)}",
+            hint=f"budgets that are enough: {_listed(enough)}{_of_the_group(view, poor)}",
         )
     budget, least = view.budget_nano_usd, sum(map(_least, view.jobs))
     if budget is None or budget >= least:
@@ -72,6 +72,15 @@ def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]
         f"together{_counted(view, least)}",
         hint=hint,
     )
+
+
+def _of_the_group(view: GroupPlanView, poor: Sequence[PlannedJob]) -> str:
+    """A budget of the group that is enough as well, if its own is too small once the `poor` jobs have theirs."""
+    raised = [_whole_cents(job.enough_budget_nano_usd) if job in poor else _enough(job) for job in view.jobs]
+    needed = max(sum(map(_least, view.jobs)), *(_whole_cents(job.enough_budget_nano_usd) for job in poor))
+    if view.budget_nano_usd is None or view.budget_nano_usd >= needed:
+        return ""
+    return f"; and {_dollars(sum(raised))} for the group {view.group}"
 
 
 def _counted(view: GroupPlanView, least: int) -> str:
@@ -97,7 +106,11 @@ def _exact(nano_usd: int) -> str:
 
 def _dollars(nano_usd: int) -> str:
     """Whole cents, never less than it is."""
-    return f"${-(-nano_usd // CENT_NANO_USD) / 100:.2f}"
+    return whole_usd(_whole_cents(nano_usd))
+
+
+def _whole_cents(nano_usd: int) -> int:
+    return -(-nano_usd // CENT_NANO_USD) * CENT_NANO_USD
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -345,7 +345,7 @@ def test_a_budget_that_may_be_too_small_is_told_with_the_plan(tradewind: Run, gr
     (own,) = [each for each in view["jobs"] if each["name"] == "next"]
     between = (own["least_budget_nano_usd"] + own["enough_budget_nano_usd"]) / 2e9
     group.write_text(GROUP.replace("after: [fresh],", f"after: [fresh], budget: ${between:.2f},"))
-    assert "the budgets of next ($" in tradewind("plan", "group.yaml").stdout
+    assert "the budget of next ($" in tradewind("plan", "group.yaml").stdout
 
 
 def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -> None:

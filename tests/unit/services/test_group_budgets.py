@@ -181,6 +181,24 @@ def test_budgets_of_single_jobs_are_held_to_the_same(request: pytest.FixtureRequ
     assert budgets["a"] > usd("0.1")
 
 
+@pytest.mark.parametrize("whole", ["0.0001", "0.02", "0.10"])
+def test_own_budgets_that_are_named_as_enough_come_with_one_of_the_group_where_it_has_less(
+    installation: Installation, whole: str
+) -> None:
+    def made(own: int, of_the_group: int) -> GroupSpec:
+        return group(known("a", budget_nano_usd=own), known("b"), budget_nano_usd=of_the_group)
+
+    error = refusal(installation, made(usd("0.0001"), usd(whole)))
+    assert error is not None
+    own, of_the_group = named(error)
+    assert f"; and ${of_the_group / 1e9:.2f} for the group sweep" in error.hint
+    assert own < of_the_group
+    assert refusal(installation, made(own, of_the_group)) is None
+    ample = refusal(installation, made(usd("0.0001"), usd(100)))
+    assert ample is not None
+    assert named(ample) == [own]
+
+
 def test_another_policy_than_the_cheapest_names_what_that_would_need(installation: Installation) -> None:
     work = group(*(known(f"j{n}", 5000) for n in range(3)), policy="max-throughput", budget_nano_usd=usd("0.01"))
     error = refusal(installation, work)

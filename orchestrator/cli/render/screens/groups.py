@@ -132,7 +132,7 @@ def _own_short(view: GroupPlanView) -> str:
     ]
     if not names:
         return ""
-    return f"{RISKY} the budgets of {_some(names)}"
+    return f"{RISKY} the budget{'s' * (len(names) > 1)} of {_some(names)}"
 
 
 def _cents(nano_usd: int) -> str:
