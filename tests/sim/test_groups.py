@@ -12,6 +12,7 @@ from orchestrator.model import Expected, GpuRequest, Group, Job, JobSpec
 from orchestrator.services.caller import Caller
 from orchestrator.services.groups.orders import set_group_budget
 from orchestrator.services.jobs.commands import set_budget
+from orchestrator.services.jobs.explain import explain
 from orchestrator.services.jobs.plan import planned
 from providers.hardware import GIB
 from providers.money import usd
@@ -86,6 +87,7 @@ def test_each_job_starts_after_the_one_before_it_has_finished(home: SimulatedIns
     assert [home.job(each).state for each in (b, c)] == ["queued", "queued"]
     assert any("waits until a finished" in each for each in reasons(home, b))
     assert len(reasons(home, b)) == 1
+    assert explain(home.installation, b.id).headline == "b is queued: waits until a finished"
     home.until_state(c, "finished")
     home.settle()
     ends = [max(run.training_to_ms or 0 for run in home.runs(each)) for each in (a, b)]

@@ -61,6 +61,8 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
         headline = why_paused(view) + (f"; {view.lateness}" if view.lateness else "")
     elif job.state == "finished" and view.warnings:
         headline += f"; {'; '.join(view.warnings)}"
+    elif (waits := _waits(tx, job, plan)) is not None:
+        headline += f": {waits}" + (f"; {view.lateness}" if view.lateness else "")
     elif decisions and job.state not in TERMINAL:
         headline += f": {decisions[0].reason}"
     return _explanation(
@@ -72,6 +74,16 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
         simulated=view.simulated,
         history=_history(tx, job.id),
     )
+
+
+def _waits(tx: Tx, job: Job, plan: Plan | None) -> str | None:
+    """What a queued job waits for, if that is newer than its plan, and not what the plan said."""
+    newest = tx.events(job_id=job.id, limit=1, newest_first=True) if job.state == "queued" else ()
+    if not newest or newest[0].kind != "job.waits":
+        return None
+    said = "" if plan is None else next((each.reason for each in plan.placements if each.job_id == job.id), "")
+    begins = newest[0].message.partition(";")[0]
+    return None if said.partition(";")[0] == begins else newest[0].message
 
 
 def _as_known_now(view: JobView, decided: Decision) -> Decision:

@@ -597,6 +597,20 @@ def test_an_order_that_was_carried_out_or_is_not_answered_in_time_is_accepted(
     assert len(installation.clock.script) >= 50
 
 
+def test_a_queued_job_is_explained_by_what_it_waits_for_now_and_not_by_the_plan_at_its_submission(
+    installation: Installation, past: Past
+) -> None:
+    job = submit_job(installation, "later")
+    planned = explain.explain(installation, "later")
+    assert planned.headline.startswith("later is queued: cheapest to finish")
+    said = (planned.decisions[0].reason, "waits until gpt finished")
+    for number, why in enumerate(said):
+        with installation.store.write() as tx:
+            tx.add_event(Event(f"ev_9{number}", planned.planned_at_ms or 0, "job.waits", why, "me", job_id=job.id))
+        view = explain.explain(installation, "later")
+        assert (view.headline, view.decisions) == (f"later is queued: {why}", planned.decisions)
+
+
 def test_a_job_is_explained_by_its_latest_plan_and_what_followed(installation: Installation, past: Past) -> None:
     view = explain.explain(installation, "conv")
     assert view.headline.startswith(f"conv is running on {SPOT}: ")
@@ -725,6 +739,12 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
     assert caught.value.hint == "name a larger budget, or stop spending: tradewind pause conv"
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.set_budget(installation, "gpt", "250", caller=ME)
+
+
+def test_a_budget_is_confirmed_as_it_was_typed(installation: Installation, past: Past) -> None:
+    assert (
+        "the budget of conv becomes $9.2589" in commands.set_budget(installation, "conv", "9.2589", caller=ME).message
+    )
 
 
 def test_what_is_spent_is_told_in_cents_like_the_budget(installation: Installation, past: Past) -> None:
