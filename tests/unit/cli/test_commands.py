@@ -759,6 +759,9 @@ def test_a_policy_trace_shows_the_rule_and_each_option_and_is_saved_with_the_pla
     tradewind: Run, tmp_path: Path
 ) -> None:
     shown = tradewind("plan", "job.yaml", "--policy-trace").stdout
+    both = tradewind("plan", "job.yaml", "--policy-trace", "--why").stdout
+    assert "all figures and reasons: tradewind plan job.yaml --policy-trace --why" in shown
+    assert all(part in both for part in ("compared by", "\nwhy ", "\nmade of "))
     assert "compared by objective cheapest" in shown
     assert "offers: " in shown
     traced = json.loads(tradewind("plan", "job.yaml", "--policy-trace", "-o", "plan.json", "--output", "json").stdout)

@@ -44,12 +44,12 @@ def plan(view: PlanView, screen: Screen) -> str:
     """The first screen of a plan; with `--why` all of it, with `--policy-trace` how it came about."""
     if not view.decisions:
         return blocks(_head(view, screen), "no jobs to plan")
-    if any(each.trace is not None for each in view.decisions):
-        traced = [text for each in view.decisions for text in (" ", trace(each, screen))]
-        return blocks(_head(view, screen), *traced, _foot(view, screen))
-    if screen.why:
-        shown = [text for each in view.decisions for text in (" ", decision(each, screen))]
-        return blocks(_head(view, screen), *shown, _not_rentable(view.not_rentable), _foot(view, screen))
+    traced = any(each.trace is not None for each in view.decisions)
+    if traced or screen.why:
+        ways = [trace] * traced + [decision] * screen.why
+        shown = [text for each in view.decisions for way in ways for text in (" ", way(each, screen))]
+        closed = _not_rentable(view.not_rentable) if screen.why else ""
+        return blocks(_head(view, screen), *shown, closed, _foot(view, screen))
     if len(view.decisions) == 1:
         return _first_screen(view, screen)
     return blocks(_together(view, screen), _head(view, screen), _foot(view, screen))
