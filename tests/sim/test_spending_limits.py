@@ -11,7 +11,7 @@ import pytest
 from orchestrator.engine.billing.spending_limits import spending
 from orchestrator.engine.inputs import snapshot
 from orchestrator.errors import TokenConflictError
-from orchestrator.model import Expected, GpuRequest, Job, JobSpec, Step
+from orchestrator.model import Expected, GpuRequest, Job, JobSpec, Resources, Step
 from orchestrator.services.jobs import current
 from orchestrator.services.jobs.submit import submitted_before
 from providers.fake import Fault
@@ -389,6 +389,24 @@ def test_a_job_of_unknown_speed_whose_budget_covers_no_machine_is_paused_and_say
     home.ask("resume", job)
     home.until(lambda: bool(home.cloud.instances()))
     assert paid(home) <= usd(rents)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("cents", [18.2, 18.4])
+def test_a_budget_that_is_named_as_enough_pays_for_the_least_time_of_a_machine_for_the_last_steps(
+    install: Install, nodes: int, cents: float
+) -> None:
+    """A machine is billed for a minute at least, during which its price may double; the rest takes less."""
+    home = install(catalog=((CHEAP, usd("1.00")),))
+    budget = round(nodes * cents * usd("0.01"))
+    job = home.submit(steps=600, budget_nano_usd=budget, resources=Resources(nodes=nodes))
+    enough = named_budget(why_paused(home, job))
+    home.ask("budget", job, nano_usd=usd(enough))
+    home.ask("resume", job)
+    home.until(lambda: len(home.runs(job)) > 1 or len(home.events(job, "job.paused")) > 1)
+    home.settle()
+    assert home.job(job).state == "finished", home.events(job, "job.paused")[-1].message
+    assert paid(home) <= usd(enough)
 
 
 def test_a_job_that_is_resumed_without_more_money_is_paused_again(home: SimulatedInstallation) -> None:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.policy.demand import Demand
+from orchestrator.policy.demand import Demand, Floats
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.order import rank
+from providers.billing.charges import rate_card
+from providers.offer import provider_of
 
 CENT_NANO_USD = 10_000_000
 
@@ -45,7 +47,8 @@ def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
         return NOTHING
     free, pool, usable = _with_budget(demand, None), forecast.pool, filtered.usable
     spent = demand.spent_nano_usd
-    budgets = spent + np.ceil(demand.reserve.with_reserve(spent + forecast.high.cost, pool.price_s) - spent)
+    cost = np.maximum(forecast.high.cost, _to_rent(demand, forecast))
+    budgets = spent + np.ceil(demand.reserve.with_reserve(spent + cost, pool.price_s) - spent)
     least = spent + math.ceil(forecast.low.cost[usable].min())
     amounts = [int(each) for each in np.unique(budgets[usable]).tolist()]  # may be more than an int64 holds
     if free.job.deadline_at_ms is None:
@@ -64,6 +67,19 @@ def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
         else:
             first = middle + 1
     return Needed(least, amounts[first])
+
+
+def _to_rent(demand: Demand, forecast: Forecast) -> Floats:
+    """(rows,): what a budget must pay for besides the reserve before a machine is rented, however short the rest of the
+    job: bringing the checkpoint there, and the least time that is billed, during which a spot price may double."""
+    pool, ids = forecast.pool, forecast.pool.market.ids
+    cards = [rate_card(provider_of(ids[row])) for row in pool.rows.tolist()]
+    shortest_s = np.array([card.minimum_ms / 1000 for card in cards])
+    failed = np.array([float(card.failed_launch_nano_usd) for card in cards])
+    least, release = np.maximum(shortest_s * pool.price_s, failed), demand.reserve.release_s * pool.price_s
+    promised = np.where(pool.spot, np.maximum(least, 2 * least - release), least)
+    found: Floats = forecast.over_rows(forecast.move_fixed) + promised
+    return found
 
 
 def _with_budget(demand: Demand, budget_nano_usd: int | None) -> Demand:
