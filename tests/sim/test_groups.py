@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,25 @@ def reasons(home: SimulatedInstallation, job: Job) -> list[str]:
     return [each.message for each in home.read(lambda tx: tx.events(job_id=job.id)) if each.kind == "job.waits"]
 
 
+SLOW, FAST = (
+    Offer("fake", "alpha", "alpha-1", name, gpu, 1, 8, 64 * GIB, CapacityType.ON_DEMAND, simulated=True)
+    for name, gpu in (("v100.1", "V100"), ("a100.1", "A100-40GB"))
+)
+SLOW_AND_FAST = ((SLOW, usd("1.00")), (FAST, usd("9.00")))
+
+
+def pair(home: SimulatedInstallation, deadline_s: float | None, **first: Any) -> Job:
+    """A job of 2000 steps, and one after it with a deadline."""
+    now, known = home.clock.now_ms(), Expected(GpuRequest("V100"), 1.0)
+    leads = Job("job_a", JobSpec("a", train_spec(2000), expected=known, **first), "me", now, "queued", "group_A")
+    spec = JobSpec("b", train_spec(2000), expected=known, deadline_s=deadline_s)
+    with home.installation.store.write() as tx:
+        tx.add_group(Group("group_A", "chain", "cheapest", "default", "me", now, None))
+        tx.add_job(leads)
+        tx.add_job(Job("job_b", spec, "me", now, "queued", "group_A", after=(leads.id,)))
+    return leads
+
+
 @pytest.mark.parametrize(
     ("deadline_s", "kind"), [(3000.0, "A100-40GB"), (20_000.0, "V100"), (500.0, "V100"), (None, "V100")]
 )
@@ -61,20 +81,10 @@ def test_a_job_hurries_for_the_deadline_of_one_that_comes_after_it_if_that_can_b
     install: Callable[..., SimulatedInstallation], deadline_s: float | None, kind: str
 ) -> None:
     """Each takes 2000 s where it is cheapest, and half of that or less on a machine that costs more."""
-    slow, fast = (
-        Offer("fake", "alpha", "alpha-1", name, gpu, 1, 8, 64 * GIB, CapacityType.ON_DEMAND, simulated=True)
-        for name, gpu in (("v100.1", "V100"), ("a100.1", "A100-40GB"))
-    )
-    home = install(catalog=((slow, usd("1.00")), (fast, usd("9.00"))))
-    now, known = home.clock.now_ms(), Expected(GpuRequest("V100"), 1.0)
-    first = Job("job_a", JobSpec("a", train_spec(2000), expected=known), "me", now, "queued", "group_A")
-    spec = JobSpec("b", train_spec(2000), expected=known, deadline_s=deadline_s)
-    with home.installation.store.write() as tx:
-        tx.add_group(Group("group_A", "chain", "cheapest", "default", "me", now, None))
-        tx.add_job(first)
-        tx.add_job(Job("job_b", spec, "me", now, "queued", "group_A", after=(first.id,)))
+    home = install(catalog=SLOW_AND_FAST)
+    first = pair(home, deadline_s)
     home.until_step(first, 1)
-    assert home.runs(first)[0].offer_id == (fast if kind != "V100" else slow).id
+    assert home.runs(first)[0].offer_id == (FAST if kind != "V100" else SLOW).id
     said = home.events(first, "plan.decided")[0].message
     assert said.endswith("; jobs after it have deadlines, so it has to end in time for them") == (
         deadline_s in (3000.0, 20_000.0)
@@ -134,6 +144,29 @@ def test_a_part_of_the_budget_may_grow_by_what_an_ended_job_left(home: Simulated
     assert home.job(b).spec.budget_nano_usd == usd("0.60")
     home.settle()
     check_truth(home)
+
+
+@pytest.mark.parametrize("dollars", ["1.00", "2.00", "3.50"])
+def test_a_job_does_not_risk_its_own_budget_for_the_deadline_of_one_that_comes_after_it(
+    install: Callable[..., SimulatedInstallation], dollars: str
+) -> None:
+    """On the cheaper machine it costs $0.56; on the other about $2.50, if that is as fast as expected."""
+    home = install(catalog=SLOW_AND_FAST)
+    first = pair(home, 3000.0, budget_nano_usd=usd(dollars))
+    home.until_step(first, 60)
+    assert [run.offer_id for run in home.runs(first)] == [SLOW.id]
+
+
+@pytest.mark.parametrize("field", ["failures", "total_steps"])
+def test_damage_to_a_job_that_waits_for_another_does_not_pause_that(
+    install: Callable[..., SimulatedInstallation], field: str
+) -> None:
+    home = install(catalog=SLOW_AND_FAST)
+    first = pair(home, 20_000.0)
+    with home.installation.store.write() as tx:
+        tx._connection.exec_driver_sql(f"update job set {field} = 'x' where id = 'job_b'")
+    home.until_step(first, 10)
+    assert [each.job_id for each in home.read(lambda tx: tx.quarantined())] == ["job_b"]
 
 
 def test_what_one_job_needs_to_end_its_machines_is_not_given_to_another(home: SimulatedInstallation) -> None:

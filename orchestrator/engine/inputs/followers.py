@@ -6,27 +6,33 @@ A job without a deadline of its own, decided alone, would go where it is cheapes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from orchestrator.market import Market
 from orchestrator.model import Job
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running
-from orchestrator.policy.groups.following import due_for_what_follows
+from orchestrator.policy.groups.following import before_deadlines, due_for_what_follows, hurrying
+from orchestrator.policy.groups.order import before_each, in_turn
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
 
 
 def followers(tx: Tx, jobs: Sequence[Job], unreadable: Unreadable) -> list[Job]:
-    """The queued jobs that come after one of these, directly or not; none if none of them has a deadline."""
-    found: dict[str, Job] = {}
-    for group_id in sorted({job.group_id for job in jobs if job.group_id is not None}):
-        waiting = tx.jobs_of(tx.waiting_ids_of_group(group_id), unreadable)
-        before = {job.id for job in jobs}
-        while more := [job for job in waiting if job.id not in found and not before.isdisjoint(job.after)]:
-            found |= {job.id: job for job in more}
-            before |= {job.id for job in more}
-    return list(found.values()) if any(job.deadline_at_ms is not None for job in found.values()) else []
+    """The queued jobs that come after one of these, directly or not, as far as deadlines depend on them: their own, or
+    those of jobs after them."""
+    known = {job.id for job in jobs}
+    ids = tx.waiting_ids_of_groups({job.group_id for job in jobs if job.group_id is not None})
+    missing = [job_id for job_id in ids if job_id not in known]
+    waiting = [job for job in (*jobs, *tx.jobs_of(missing, unreadable)) if job.after and job.state == "queued"]
+    urgent = before_deadlines(waiting)
+    follow = [job for job in waiting if job.id in urgent or job.deadline_at_ms is not None]
+    order = before_each([job.id for job in follow], {job.id: job.after for job in follow})
+    reached = set[str]()
+    for index in in_turn(order):
+        job = follow[index]
+        if not (known.isdisjoint(job.after) and reached.isdisjoint(job.after)):
+            reached.add(job.id)
+    return [job for job in follow if job.id in reached]
 
 
 def in_time_for_followers(
@@ -38,11 +44,5 @@ def in_time_for_followers(
     limits: MoveLimits,
 ) -> tuple[Demand, ...]:
     """The demands, with deadlines so early that the jobs `later` can be on time, where that is possible."""
-    after = {each.job.id: each.job.after for each in (*demands, *later)}
-    due = due_for_what_follows(demands, later, after, market, perf, running, limits)
-    return tuple(_until(each, due[each.job.id]) if each.job.id in due else each for each in demands)
-
-
-def _until(demand: Demand, due_ms: int) -> Demand:
-    spec = replace(demand.job.spec, deadline_s=None, deadline_at_ms=due_ms)
-    return replace(demand, job=replace(demand.job, spec=spec), hurries=True)
+    due = due_for_what_follows(demands, later, market, perf, running, limits)
+    return tuple(hurrying(each, due[each.job.id]) if each.job.id in due else each for each in demands)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from orchestrator.config import Config
@@ -22,6 +23,7 @@ from orchestrator.market import Location, Market
 from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, Step, steps_done
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running
+from orchestrator.policy.demand import Reserve
 from orchestrator.policy.projects import priority_of
 from orchestrator.store import JobFacts, Tx
 from providers.offer import location_of
@@ -81,24 +83,27 @@ def inputs(
     follow, deciding = [] if together else followers(tx, jobs, left_out), {job.id for job in jobs}
     later = [job for job in follow if job.id not in deciding]
     gaps, wall_s_per_byte = latencies.handovers(tx, config), latencies.save_wall_s_per_byte(tx)
+    past = _pasts(tx, {job.id for job in jobs} - {job.id for job in extra}) | _readable_pasts(tx, later)
+    later = [job for job in later if job.id in past]
     book = perf(tx, now_ms, [job.id for job in (*jobs, *later)], speeds)
     running: dict[str, Running] = {}
     demands = []
-    past = _pasts(tx, {job.id for job in (*jobs, *later)} - {job.id for job in extra})
     for job in (*jobs, *later):
         known = past.get(job.id, _Past())
-        if job.spec.budget_nano_usd is not None:
+        if job.spec.budget_nano_usd is not None and job.id in deciding:
             open_books = [run for run in known.runs if run.billed_to_ms is None]
             known = replace(known, spent_nano_usd=job_cost_nano_usd(tx, job.id, open_books, now_ms))
         size_bytes = known.facts.checkpoint_bytes or profiled_bytes(book, job)
         save_s = latencies.save_s(config, known.runs, size_bytes, wall_s_per_byte)
         gap_s = latencies.handover_s(gaps, job.id, save_s)
         setup_s = latencies.setup_s(config, job, known.runs)
-        demand = _demand(job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s)
-        demand = replace(demand, reserve=reserve_of(known.runs, config.providers.clock_factor))
+        reserve = reserve_of(known.runs, config.providers.clock_factor)
+        demand = _demand(
+            job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s, size_bytes=size_bytes, reserve=reserve
+        )
         if job.spec.budget_nano_usd is not None and demand.started:  # only then a decision names a command
             demand = replace(demand, typed_name=tx.typed_name(job.id, job.name))
-        demands.append(as_configured(replace(demand, checkpoint_bytes=size_bytes), config))
+        demands.append(as_configured(demand, config))
         current = current_run(known.runs)
         if current is not None:
             running[job.id] = _running(known, current, now_ms, job.id in with_notice)
@@ -191,7 +196,31 @@ def _pasts(tx: Tx, job_ids: Collection[str]) -> dict[str, _Past]:
     return {name: _Past(runs[name], facts[name], spent[name], migrations[name], events[name]) for name in facts}
 
 
-def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, setup_s: float) -> Demand:
+def _readable_pasts(tx: Tx, jobs: Sequence[Job]) -> dict[str, _Past]:
+    """The same of the jobs whose rows can be read: damage to one job must not keep another from its machine."""
+    if not jobs:
+        return {}
+    try:
+        return _pasts(tx, {job.id for job in jobs})
+    except RowError:
+        found: dict[str, _Past] = {}
+        for job in jobs:
+            with suppress(RowError):
+                found |= _pasts(tx, {job.id})
+        return found
+
+
+def _demand(
+    job: Job,
+    past: _Past,
+    now_ms: int,
+    *,
+    save_s: float,
+    gap_s: float,
+    setup_s: float,
+    size_bytes: int,
+    reserve: Reserve,
+) -> Demand:
     total = past.facts.total_steps
     return Demand(
         job=job,
@@ -204,6 +233,8 @@ def _demand(job: Job, past: _Past, now_ms: int, *, save_s: float, gap_s: float, 
         setup_s=setup_s,
         idle_s=_idle_s(job, past.runs, past.events, now_ms),
         excluded=wasted.excluded(past.events, now_ms),
+        checkpoint_bytes=size_bytes,
+        reserve=reserve,
     )
 
 

@@ -3,18 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from orchestrator.market import Market
+from orchestrator.market import Market, of_machines
+from orchestrator.model import Job
 from orchestrator.perf import PerfBook
+from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.order import Order, before_each, due_before, time_after
 from orchestrator.policy.groups.planning import NOWHERE, Asked, asked, joint, without_deadlines
+from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.groups.urgency import URGENT
+from orchestrator.policy.ranking.eligible import Filter
+from orchestrator.policy.ranking.order import rank
 
 
 def knowing_what_follows(
@@ -44,31 +49,83 @@ def in_time_for_what_follows(question: Asked, of_all: Asked, after: Order) -> As
     return replace(question, jobs=replace(question.jobs, deadline_s=np.minimum(own_s, found_s)))
 
 
+def before_deadlines(jobs: Iterable[Job]) -> set[str]:
+    """The ids of the jobs that one of these with a deadline comes after, directly or not."""
+    after = {job.id: job.after for job in jobs}
+    found, ahead = set[str](), [each for job in jobs if job.deadline_at_ms is not None for each in job.after]
+    while ahead:
+        if (job_id := ahead.pop()) not in found:
+            found.add(job_id)
+            ahead += after.get(job_id, ())
+    return found
+
+
 def due_for_what_follows(
     demands: Sequence[Demand],
     later: Sequence[Demand],
-    after: Order,
     market: Market,
     perf: PerfBook,
     running: Mapping[str, Running],
     limits: MoveLimits,
 ) -> Mapping[str, int]:
     """By job id, when those of these jobs have to end (epoch ms) that must end earlier than by their own deadlines, so
-    that the jobs `later`, which come after them, can be on time. A tenth of the time is kept in reserve. A job is left
-    out if it cannot end so early on any offer: hurrying would only cost money."""
-    of_all = asked([*demands, *later], market, perf, running, limits=limits, partly=True)
+    that the jobs `later`, which come after them, can be on time. A tenth of the time is kept in reserve, or as much as
+    there is.
+
+    A job is left out if it cannot end so early on any offer for which its own budget surely pays: hurrying would only
+    cost money."""
+    jobs = [each.job for each in (*demands, *later)]
+    hurry = before_deadlines(jobs)
+    concerned = [
+        each
+        for each in (*demands, *later)
+        if each.job.id in hurry or (each.job.after and each.job.deadline_at_ms is not None)
+    ]
+    of_all = asked(concerned, market, perf, running, limits=limits, partly=True)
     if not of_all.rows:
         return {}
-    due_s, takes_s = _due_s(of_all, after, reserve=1 / URGENT)
+    of_all = replace(of_all, jobs=replace(of_all.jobs, start_s=_with_moves_s(of_all, running)))
+    after = {job.id: job.after for job in jobs}
+    due_s, takes_s = _due_s(of_all, after)
+    early_s, longer_s = _due_s(of_all, after, reserve=1 / URGENT)
     found = {}
     for each in demands:
         job_id, own_ms = each.job.id, each.job.deadline_at_ms
-        if not takes_s.get(job_id, np.inf) <= due_s.get(job_id, np.inf) < np.inf:
+        if job_id not in hurry or not takes_s.get(job_id, np.inf) <= due_s.get(job_id, np.inf) < np.inf:
             continue
-        due_ms = market.at + round(1000 * due_s[job_id])
-        if own_ms is None or due_ms < own_ms:
+        until_s = early_s[job_id]
+        if longer_s[job_id] > until_s:  # both change in proportion to the reserve, so this is where they are equal
+            spare_s, short_s = due_s[job_id] - takes_s[job_id], longer_s[job_id] - until_s
+            until_s = takes_s[job_id] + (longer_s[job_id] - takes_s[job_id]) * spare_s / (spare_s + short_s)
+        due_ms = market.at + round(1000 * until_s)
+        if (own_ms is None or due_ms < own_ms) and _can(hurrying(each, due_ms), market, perf, running, limits):
             found[job_id] = due_ms
     return found
+
+
+def _with_moves_s(of_all: Asked, running: Mapping[str, Running]) -> Floats:
+    """(jobs, ways): how long each job does not train before it is there; a running one, if it has to move there."""
+    takes_s = np.zeros(of_all.jobs.rate.shape) if of_all.jobs.start_s is None else of_all.jobs.start_s.copy()
+    for index, each in enumerate(of_all.demands):
+        if (here := running.get(each.job.id)) is not None:
+            moves = np.array([offer_id != here.offer_id for offer_id in of_all.ids])
+            takes_s[index] = moves * each.gap_s
+    return takes_s
+
+
+def hurrying(demand: Demand, due_ms: int) -> Demand:
+    """The demand with a deadline that is not the job's own."""
+    spec = replace(demand.job.spec, deadline_s=None, deadline_at_ms=due_ms)
+    return replace(demand, job=replace(demand.job, spec=spec), hurries=True)
+
+
+def _can(demand: Demand, market: Market, perf: PerfBook, running: Mapping[str, Running], limits: MoveLimits) -> bool:
+    """Whether a job that hurries may be on time within its budget."""
+    if demand.job.spec.budget_nano_usd is None:
+        return True
+    filtering = Filter(of_machines(market, demand.nodes), limits)
+    filtered, forecast = considered(demand, filtering, filtering.market, perf, running.get(demand.job.id), None)
+    return rank(demand, forecast, filtered).mode in ("safe", "likely")
 
 
 def _due_s(of_all: Asked, after: Order, reserve: float = 1.0) -> tuple[dict[str, float], dict[str, float]]:

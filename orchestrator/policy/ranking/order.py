@@ -115,6 +115,8 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         reasons, tiers, counts = filtered.rejection_reasons, filtered.unbound, filtered.counts
         return Ranking("safe", pool.rows[order], reasons, pool, tiers, counts, outlook, instead, keys_of, earliest_s)
     paid = affordable(demand, forecast)
+    if demand.hurries:  # a budget is not risked for the deadlines of other jobs
+        paid = np.where(paid == SAFE, paid, np.int8(IMPOSSIBLE))
     timely = on_time(demand, forecast, usable & (paid == SAFE))
     tiers = np.where(usable, np.minimum(timely, paid), np.int8(IMPOSSIBLE))
     best = int(tiers.max(initial=IMPOSSIBLE))

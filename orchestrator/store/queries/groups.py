@@ -47,7 +47,9 @@ _OUTLINES = select(job_group.c.id, job_group.c.name, job_group.c.policy).where(
 )
 _SET_BUDGET = update(job_group).where(job_group.c.id == bindparam("group_id"))
 _JOBS_OF = select(job.c.id).where(job.c.group_id == bindparam("group_id")).order_by(job.c.submitted_at_ms, job.c.id)
-_WAITING = _JOBS_OF.where(job.c.after.is_not(None), job.c.state == "queued")
+_WAITING = select(job.c.id).where(
+    job.c.group_id.in_(bindparam("ids", expanding=True)), job.c.after.is_not(None), job.c.state == "queued"
+)
 
 
 class GroupOutline(NamedTuple):
@@ -129,9 +131,13 @@ class GroupRows(Transaction):
         """The ids of the group's jobs, in the order of submission."""
         return [str(each) for each in self._connection.execute(_JOBS_OF, {"group_id": group_id}).scalars()]
 
-    def waiting_ids_of_group(self, group_id: str) -> list[str]:
-        """The ids of the group's queued jobs that come after others, in the order of submission."""
-        return [str(each) for each in self._connection.execute(_WAITING, {"group_id": group_id}).scalars()]
+    def waiting_ids_of_groups(self, group_ids: Collection[str]) -> list[str]:
+        """The ids of the queued jobs of these groups that come after others."""
+        return [
+            str(each)
+            for batch in batches(group_ids)
+            for each in self._connection.execute(_WAITING, {"ids": batch}).scalars()
+        ]
 
 
 def _listed(projects: list[str]) -> str:
