@@ -34,11 +34,14 @@ def day_meant(text: str) -> date | None:
 
 
 def span(seconds: float) -> str:
-    """A duration in a unit that leaves two digits: `38 s`, `72 min`, `18.4 h`, `3.2 d`, `6.9 years`."""
+    """A duration in a suitable unit: `38 s`, `72 min`, `18.4 h`, `2 days`, `3.2 days`, `444 days`, `6.9 years`."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     if seconds < 2 * 86_400:
         return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86_400:.1f} d" if seconds < 2 * YEAR_S else f"{seconds / YEAR_S:,.1f} years"
+    if seconds < 2 * YEAR_S:
+        days = seconds / 86_400
+        return f"{days:.0f} days" if days >= 10 else f"{days:.1f}".removesuffix(".0") + " days"
+    return f"{seconds / YEAR_S:,.1f} years"

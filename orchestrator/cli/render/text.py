@@ -28,7 +28,7 @@ COMMAND = ": tradewind "
 _COMMAND_WORD = COMMAND.removeprefix(": ")
 _PASTED = re.compile(r"(?:^|(?<=: ))tradewind (?:[^;]*; |[^;]*)")
 _NEXT_COMMAND = re.compile(r"(?<=, then) (?=tradewind )")
-_BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!(?:s|min|h|d|%|[kMGT]?B)(?!\w))")
+_BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!(?:s|min|h|d|days|years|%|[kMGT]?B)(?!\w))")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
 _STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters

@@ -50,7 +50,7 @@ def _costly(place: Place, bucket: _Bucket) -> Iterator[tuple[str, str]]:
     soft_s = int(bucket.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
     if soft_s > 0:
         yield (
-            f"the bucket keeps, and bills, all that is deleted for {soft_s / 86_400:.3g} d",
+            f"the bucket keeps, and bills, all that is deleted for {soft_s / 86_400:.3g} days",
             f"{change} --clear-soft-delete",
         )
     if bucket.get("versioning", {}).get("enabled") and not any(map(_deletes_versions, rules)):

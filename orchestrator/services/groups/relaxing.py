@@ -89,7 +89,7 @@ def _span(seconds: float) -> str:
     for below_s, unit_s, unit in ((100, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h")):
         if seconds < below_s:
             return f"{seconds / unit_s:.3g} {unit}"
-    return f"{seconds / 86_400:.3g} d"
+    return f"{seconds / 86_400:.3g} days"
 
 
 def _cost(cost_usd: float) -> str:

@@ -375,7 +375,7 @@ def test_nothing_has_no_colour_so_that_no_empty_line_is_shown_for_it() -> None:
     assert Screen(color=True)("late", "yellow") == "\x1b[33mlate\x1b[0m"
 
 
-@pytest.mark.parametrize("amount", ["0 s", "12 min", "3.9 h", "2.5 d", "100 %", "64 GB"])
+@pytest.mark.parametrize("amount", ["0 s", "12 min", "3.9 h", "2.5 d", "2.5 days", "6.9 years", "100 %", "64 GB"])
 def test_a_number_is_never_parted_from_its_unit(amount: str) -> None:
     text = f"sweep: 2 jobs, prices {amount} old; the last ends after {amount}, estimated ({amount})"
     for width in range(8, 90):

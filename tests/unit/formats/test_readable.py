@@ -18,12 +18,12 @@ def test_times_are_utc_to_the_millisecond() -> None:
 def test_ages_of_years_are_in_years_on_pages_and_on_a_terminal() -> None:
     day_s = 86_400.0
     assert ago(2524.7 * day_s) == "6.9 years ago"
-    assert duration(729 * day_s) == span(729 * day_s) == "729.0 d"
+    assert duration(729 * day_s) == span(729 * day_s) == "729 days"
     assert duration(800 * day_s) == span(800 * day_s) == "2.2 years"
 
 
 def test_durations_are_in_a_unit_that_leaves_two_digits() -> None:
-    told = {75: "75 s", 720: "12 min", 11_520: "3.2 h", 3 * 86_400: "3.0 d", 47_704 * 86_400: "130.6 years"}
+    told = {75: "75 s", 720: "12 min", 11_520: "3.2 h", 3 * 86_400: "3 days", 47_704 * 86_400: "130.6 years"}
     assert {seconds: readable.span(seconds) for seconds in told} == told
 
 

@@ -175,7 +175,7 @@ def test_a_job_moves_to_a_faster_machine_when_speed_is_its_objective(case, settl
     job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, objective=FASTEST)
     placement = case.decide(Demand(job, STEPS), settled(here))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "2.1 d faster than staying"
+    assert placement.reason == "2.1 days faster than staying"
 
 
 def test_a_job_that_wants_speed_moves_for_money_only_within_three_percent_of_the_earliest_finish(case, settled):
@@ -294,7 +294,7 @@ def test_a_late_job_that_has_started_continues_for_the_earliest_finish(case, set
     job = case.job(rates={"SIM-L": 2.0, "SIM-M": 1.0}, deadline_s=3600)
     placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
     assert (placement.action, placement.offer_id) == ("move", there)
-    assert placement.reason == "the deadline cannot be met; this is the earliest finish, 2.0 d late"
+    assert placement.reason == "the deadline cannot be met; this is the earliest finish, 2 days late"
 
 
 def test_a_late_job_that_stays_is_not_said_to_finish_first_where_another_offer_is_a_little_earlier(case, settled):
@@ -303,7 +303,7 @@ def test_a_late_job_that_stays_is_not_said_to_finish_first_where_another_offer_i
     job = case.job(rates={"SIM-L": 1.06, "SIM-M": 1.0}, deadline_s=3600)
     placement = case.decide(Demand(job, STEPS, done_steps=1), settled(here))
     assert (placement.action, placement.offer_id) == ("stay", here)
-    assert placement.reason == "the deadline cannot be met; no other offer finishes much earlier, 4.1 d late"
+    assert placement.reason == "the deadline cannot be met; no other offer finishes much earlier, 4.1 days late"
 
 
 def test_a_saving_that_lasts_until_a_likely_loss_says_for_how_long(case, settled):

@@ -49,7 +49,7 @@ def test_what_is_past_the_limit_is_left_out_and_counted(case: DecisionCase) -> N
     old, fresh = case.offer("old", 0.1, age_s=400 * DAY), case.offer("fresh", 5.0)
     placement = case.decide(Demand(case.job(), total_steps=1000), limits=MoveLimits(max_price_age_s=365 * DAY))
     assert placement.offer_id == fresh
-    assert {each.offer_id: each.reason for each in placement.alternatives}[old] == "price is 400.0 d old"
+    assert {each.offer_id: each.reason for each in placement.alternatives}[old] == "price is 400 days old"
     assert [(each.topic, each.count) for each in placement.rejected] == [("old price", 1)]
 
 

@@ -47,7 +47,7 @@ def reasons(placement):
         ({"provider": "aws"}, {"where": Where(clouds=("local",))}, "cloud aws is excluded by where.clouds"),
         ({"region": "us-1"}, {"where": Where(regions=("eu-*",))}, "region us-1 is excluded by where.regions"),
         ({"spot": True}, {"capacity": (CapacityType.ON_DEMAND,)}, "spot is not in capacity"),
-        ({"age_s": 3 * 86_400}, {}, "price is 3.0 d old"),
+        ({"age_s": 3 * 86_400}, {}, "price is 3 days old"),
     ],
 )
 def test_a_constraint_is_named_with_its_figure(case, offer, spec, reason):

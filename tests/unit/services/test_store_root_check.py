@@ -181,7 +181,7 @@ VERSIONED = {"versioning": {"enabled": True}}
         ({"lifecycle": {"rule": [ABORT]}, "softDeletePolicy": {"retentionDurationSeconds": "0"}}, ()),
         (
             {"lifecycle": {"rule": [ABORT]}, "softDeletePolicy": {"retentionDurationSeconds": "604800"}},
-            ("all that is deleted for 7 d", "--clear-soft-delete"),
+            ("all that is deleted for 7 days", "--clear-soft-delete"),
         ),
         ({"lifecycle": {"rule": [ABORT]}, **VERSIONED}, ("versions of all that is deleted", "--no-versioning")),
         ({"lifecycle": {"rule": [ABORT, DELETE_OLD]}, **VERSIONED}, ()),
@@ -249,7 +249,7 @@ def test_the_token_for_the_metadata_is_that_of_googles_own_chain(
     ("soft_days", "versioned", "says"),
     [
         (0, False, ()),
-        (7, False, ("all that is deleted for 7 d", "--enable-delete-retention false")),
+        (7, False, ("all that is deleted for 7 days", "--enable-delete-retention false")),
         (
             0,
             True,

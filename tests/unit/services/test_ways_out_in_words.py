@@ -46,7 +46,7 @@ def test_ways_are_listed_with_what_they_cost_the_cheapest_quota_first() -> None:
         (Later(("a", "b"), False, 1800.0, 1.5), "the deadlines of a, b 30 min later: about $1.50 in total"),
         (
             Later(("a", "b", "c", "d", "e"), False, 3.5 * 86_400, 1.5),
-            "the deadlines of a, b, c and 2 other jobs 3.5 d later: about $1.50 in total",
+            "the deadlines of a, b, c and 2 other jobs 3.5 days later: about $1.50 in total",
         ),
     ],
 )
