@@ -211,7 +211,7 @@ def finish_range(low_s: float, high_s: float, left_s: float | None) -> str:
     itself where the job may wait for spot capacity until then: that is a choice, and no forecast of how long it takes.
     """
     if left_s is not None and abs(high_s - left_s) < 1:
-        return f"{span(low_s)} to its deadline if waiting saves money"
+        return f"{span(low_s)} or more, as it may wait until its deadline"
     return f"{span(low_s)} to {span(high_s)}"
 
 
