@@ -99,8 +99,9 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         return  # its own type is wrong already
     folder = absolute(workdir, base_dir)
     if not os.path.isdir(folder):
-        here = os.path.isabs(os.path.expanduser(workdir))
-        hint = "name the folder on this machine that holds the code" if here else "the path is relative to the job file"
+        hint = "the path is relative to the job file"
+        if os.path.isabs(os.path.expanduser(workdir)):
+            hint = "name the folder on this machine that holds the code"
         yield Finding(("train", "workdir"), f"there is no folder {folder}", hint)
         return
     requirements, installs = train.get("requirements"), bool({"setup", "requirements", "python"} & train.keys())

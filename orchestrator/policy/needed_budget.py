@@ -12,9 +12,7 @@ from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.ranking.eligible import Filter
-from orchestrator.policy.ranking.enough import NOTHING, Needed, needed
-
-__all__ = ["NOTHING", "Needed", "needed_budgets"]
+from orchestrator.policy.ranking.enough import Needed, needed
 
 
 def needed_budgets(

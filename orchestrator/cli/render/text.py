@@ -207,9 +207,9 @@ def span(seconds: float | None) -> str:
 
 
 def finish_range(low_s: float, high_s: float, left_s: float | None) -> str:
-    """The 5th and 95th percentile of the time to finish, `left_s` before the deadline. The latter is the deadline
-    itself where the job may wait for spot capacity until then: that is a choice, and no forecast of how long it takes.
-    """
+    """The time to finish, from the 5th to the 95th percentile (seconds). `left_s` is the time until the deadline (None:
+    no deadline). If the 95th percentile is the deadline, the job may choose to wait for spot capacity until then, so
+    the text says that instead of a duration."""
     if left_s is not None and abs(high_s - left_s) < 1:
         return f"{span(low_s)} or more, as it may wait until its deadline"
     return f"{span(low_s)} to {span(high_s)}"

@@ -1,5 +1,5 @@
-"""Larger budget: the command that gives a job a budget that is enough (policy.ranking.enough), and what comes after a
-change of its budget."""
+"""Larger budget: which budget is enough for a job (policy.ranking.enough), the command that sets it, and how the job
+continues after a change of its budget."""
 
 from __future__ import annotations
 
@@ -11,22 +11,16 @@ from orchestrator.engine.inputs.snapshot import inputs, limits
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.installation import Installation
 from orchestrator.model import Job, JobState
-from orchestrator.policy.needed_budget import NOTHING, Needed, needed_budgets
+from orchestrator.policy.needed_budget import needed_budgets
+from orchestrator.policy.ranking.enough import NOTHING, Needed
 from orchestrator.store import Tx
 
 
-def larger_budget(
-    installation: Installation,
-    tx: Tx,
-    job: Job,
-    *,
-    markets: MarketReader | None = None,
-    speeds: SpeedReader | None = None,
-    used: Collection[str] = (),
-) -> str:
-    """The command that sets a budget that is enough, or that of the group first; it ends in "USD" where no amount is
-    known. `markets`, `speeds` and `used` are as for `snapshot.inputs`. Raises RowError."""
-    return _order(tx, job, _needed(installation, tx, job, markets=markets, speeds=speeds, used=used))
+def larger_budget(tx: Tx, job: Job, found: Needed) -> str:
+    """The command that sets the budget `found` to be enough, or that of the group first; it ends in "USD" where no
+    amount is known."""
+    amount = "USD" if found == NOTHING else f"{found.enough_cents / 100:.2f}"
+    return with_group_order(tx, job, f"tradewind budget set {tx.typed_name(job.id, job.name)} {amount}")
 
 
 def how_to_continue(installation: Installation, tx: Tx, job: Job, wanted_nano_usd: int) -> str:
@@ -34,19 +28,14 @@ def how_to_continue(installation: Installation, tx: Tx, job: Job, wanted_nano_us
     continues it, or that sets a budget that is enough. Begins with a semicolon. Raises RowError."""
     if job.state not in ("pausing", "paused"):
         return ""
-    resume, found = f"tradewind resume {tx.typed_name(job.id, job.name)}", _needed(installation, tx, job)
+    resume, found = f"tradewind resume {tx.typed_name(job.id, job.name)}", needed_to_continue(installation, tx, job)
     if wanted_nano_usd >= found.enough:
         return f"; to continue: {resume}"
     short = "it is still too small to finish" if wanted_nano_usd < found.least else "it may be too small to finish"
-    return f"; {short}; to continue: {_order(tx, job, found)}, then {resume}"
+    return f"; {short}; to continue: {larger_budget(tx, job, found)}, then {resume}"
 
 
-def _order(tx: Tx, job: Job, found: Needed) -> str:
-    amount = "USD" if found == NOTHING else f"{found.enough_cents / 100:.2f}"
-    return with_group_order(tx, job, f"tradewind budget set {tx.typed_name(job.id, job.name)} {amount}")
-
-
-def _needed(
+def needed_to_continue(
     installation: Installation,
     tx: Tx,
     job: Job,
@@ -55,7 +44,8 @@ def _needed(
     speeds: SpeedReader | None = None,
     used: Collection[str] = (),
 ) -> Needed:
-    """What it needs to continue from its checkpoint."""
+    """The budget that a job needs to continue from its checkpoint; NOTHING where that is not known. `markets`, `speeds`
+    and `used` are as for `snapshot.inputs`. Raises RowError."""
     now_ms, config = installation.clock.now_ms(), installation.config
     also: tuple[JobState, ...] = ("pausing", "paused")
     seen = inputs(tx, now_ms, config, only=[job.id], also=also, markets=markets, speeds=speeds, used=used)

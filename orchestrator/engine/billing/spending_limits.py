@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
-from orchestrator.engine.billing.larger_budget import larger_budget
+from orchestrator.engine.billing.larger_budget import larger_budget, needed_to_continue
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.reserves import (
@@ -26,7 +26,7 @@ from orchestrator.installation import Installation
 from orchestrator.market import Location
 from orchestrator.model import Job, Run
 from orchestrator.policy.demand import Reserve
-from orchestrator.policy.ranking.enough import CENT_NANO_USD
+from orchestrator.policy.ranking.enough import CENT_NANO_USD, promised_by_start
 from orchestrator.store import Tx
 from providers.billing.charges import Usage, charges, rate_card
 from providers.money import about_usd, whole_usd
@@ -111,7 +111,7 @@ def to_come(
         found = Coming(
             found.rate + price,
             found.rise + (price if spot else 0),
-            found.least + max(least, 2 * least - release if spot else 0),
+            found.least + int(promised_by_start(least, release, spot)),
         )
     return found
 
@@ -250,7 +250,10 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
 
 def _larger_budget(ctx: Context, job: Job) -> str:
     with ctx.installation.store.read() as tx:
-        return larger_budget(ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers)
+        found = needed_to_continue(
+            ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
+        )
+        return larger_budget(tx, job, found)
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:

@@ -1,17 +1,11 @@
-"""Followers: the jobs of a group that wait for others, and by when these must end so that the followers are on time.
-
-A job without a deadline of its own, decided alone, would go where it is cheapest, however slow that is.
-"""
+"""Followers: the jobs of a group that wait for others and have deadlines, for which those others have to hurry."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from orchestrator.market import Market
 from orchestrator.model import Job
-from orchestrator.perf import PerfBook
-from orchestrator.policy import Demand, MoveLimits, Running
-from orchestrator.policy.groups.following import before_deadlines, due_for_what_follows, hurrying
+from orchestrator.policy.groups.following import before_deadlines
 from orchestrator.policy.groups.order import before_each, in_turn
 from orchestrator.store import Tx
 from orchestrator.store.rows import Unreadable
@@ -33,16 +27,3 @@ def followers(tx: Tx, jobs: Sequence[Job], unreadable: Unreadable) -> list[Job]:
         if not (known.isdisjoint(job.after) and reached.isdisjoint(job.after)):
             reached.add(job.id)
     return [job for job in follow if job.id in reached]
-
-
-def in_time_for_followers(
-    demands: Sequence[Demand],
-    later: Sequence[Demand],
-    market: Market,
-    perf: PerfBook,
-    running: Mapping[str, Running],
-    limits: MoveLimits,
-) -> tuple[Demand, ...]:
-    """The demands, with deadlines so early that the jobs `later` can be on time, where that is possible."""
-    due = due_for_what_follows(demands, later, market, perf, running, limits)
-    return tuple(hurrying(each, due[each.job.id]) if each.job.id in due else each for each in demands)

@@ -8,14 +8,14 @@ from orchestrator.model import Run
 from orchestrator.policy.demand import Reserve
 
 LOOK_EVERY_S = 0.5  # wall
-RELEASE_WALL_S = 2.0  # from the decision to end a machine until it is no longer billed: on this host,
-RELEASE_MARKET_S = 30.0  # with a real provider, which takes longer to answer
+RELEASE_WALL_S = 2.0  # how long a machine on this host is still billed after the decision to end it
+RELEASE_MARKET_S = 30.0  # the same for a real provider, which takes longer to answer
 STOP_WALL_S = 3.0  # a checkpoint and its overhead; two steps are added
 STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
 
 
 def release_market_s(factor: float, look_every_s: float = LOOK_EVERY_S) -> float:
-    """Market seconds from the decision to end a machine until it is no longer billed."""
+    """How long a machine is still billed after the decision to end it, in market seconds."""
     return max(RELEASE_WALL_S * factor, RELEASE_MARKET_S) + look_every_s * factor
 
 

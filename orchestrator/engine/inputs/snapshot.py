@@ -11,7 +11,7 @@ from orchestrator.config import Config
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs import latencies
 from orchestrator.engine.inputs.bucket_places import bucket_region
-from orchestrator.engine.inputs.followers import followers, in_time_for_followers
+from orchestrator.engine.inputs.followers import followers
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.rent_limits import rent_limits
 from orchestrator.engine.inputs.reserves import reserve_of
@@ -24,6 +24,7 @@ from orchestrator.model import VOLUNTARY, Event, Job, JobState, Migration, Run, 
 from orchestrator.perf import PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running
 from orchestrator.policy.demand import Reserve
+from orchestrator.policy.groups.following import due_for_what_follows, hurrying
 from orchestrator.policy.projects import priority_of
 from orchestrator.store import JobFacts, Tx
 from providers.offer import location_of
@@ -111,7 +112,8 @@ def inputs(
     seen = (MarketReader() if markets is None else markets).read(tx, now_ms, config, used, besides)
     if follow:
         own, others = demands[: len(jobs)], demands[len(jobs) :]
-        demands = list(in_time_for_followers(own, others, seen, book, running, limits(config)))
+        due = due_for_what_follows(own, others, seen, book, running, limits(config))
+        demands = [hurrying(each, due[each.job.id]) if each.job.id in due else each for each in own]
     return Inputs(seen, book, tuple(demands), running)
 
 

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.policy.demand import Demand, Floats
 from orchestrator.policy.ranking.cost import Forecast
@@ -77,9 +78,16 @@ def _to_rent(demand: Demand, forecast: Forecast) -> Floats:
     shortest_s = np.array([card.minimum_ms / 1000 for card in cards])
     failed = np.array([float(card.failed_launch_nano_usd) for card in cards])
     least, release = np.maximum(shortest_s * pool.price_s, failed), demand.reserve.release_s * pool.price_s
-    promised = np.where(pool.spot, np.maximum(least, 2 * least - release), least)
-    found: Floats = forecast.over_rows(forecast.move_fixed) + promised
+    found: Floats = forecast.over_rows(forecast.move_fixed) + promised_by_start(least, release, pool.spot)
     return found
+
+
+def promised_by_start(
+    least: Floats | int, release: Floats | int, spot: NDArray[np.bool_] | bool
+) -> NDArray[np.float64 | np.int64]:
+    """What a machine that starts costs besides `release`, the cost of ending it, however soon that happens (nano-USD).
+    It is billed for at least `least`, and the price of a spot machine may double meanwhile."""
+    return np.where(spot, np.maximum(least, 2 * least - release), least)
 
 
 def _with_budget(demand: Demand, budget_nano_usd: int | None) -> Demand:

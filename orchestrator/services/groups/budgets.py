@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from orchestrator.engine.billing.group_budget import divided
 from orchestrator.errors import LimitError
-from orchestrator.policy.needed_budget import Needed
+from orchestrator.policy.ranking.enough import Needed
 from orchestrator.services.groups.views import GroupPlanView, PlannedJob
 from providers.money import about_usd, at_least_usd, whole_usd
 

@@ -19,7 +19,8 @@ from orchestrator.policy.groups.planning import Joint, joint
 from orchestrator.policy.groups.spot_risk import refused_alone
 from orchestrator.policy.groups.ways_out import WaysOut, ways_out
 from orchestrator.policy.groups.worth import Worth, worths
-from orchestrator.policy.needed_budget import Needed, needed_budgets
+from orchestrator.policy.needed_budget import needed_budgets
+from orchestrator.policy.ranking.enough import Needed
 from orchestrator.services.groups.budgets import asked_of, enough_together, require_budgets
 from orchestrator.services.groups.deadlines import with_deadline
 from orchestrator.services.groups.question import question

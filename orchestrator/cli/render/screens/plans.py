@@ -46,7 +46,7 @@ def plan(view: PlanView, screen: Screen) -> str:
         return blocks(_head(view, screen), "no jobs to plan")
     traced = any(each.trace is not None for each in view.decisions)
     if traced or screen.why:
-        ways = [trace] * traced + [decision] * screen.why
+        ways = [way for way, wanted in ((trace, traced), (decision, screen.why)) if wanted]
         shown = [text for each in view.decisions for way in ways for text in (" ", way(each, screen))]
         closed = _not_rentable(view.not_rentable) if screen.why else ""
         return blocks(_head(view, screen), *shown, closed, _foot(view, screen))
