@@ -18,6 +18,7 @@ from orchestrator.engine.billing.comparisons import compare
 from orchestrator.engine.commands import commands
 from orchestrator.engine.compartment import Compartment, concerns_all, contained, strike
 from orchestrator.engine.context import Context
+from orchestrator.engine.inputs.reserves import poll_every_wall_s
 from orchestrator.engine.jobs.group_turns import share_quotas
 from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.risk import tell_risks
@@ -37,8 +38,6 @@ from orchestrator.errors import SiteError
 from orchestrator.model import Migration
 
 BEAT_EVERY_S = 1.0
-COLLECT_EVERY_S = 1.0  # wall: the local market changes every few seconds,
-COLLECT_EVERY_MARKET_S = 30.0  # a real one every few minutes
 ACCRUE_EVERY_S = 1.5
 ACCRUE_EVERY_MARKET_S = 300.0  # each time adds a row per machine, which is kept
 WAITING_EVERY_S = 0.5
@@ -128,7 +127,7 @@ class ControlPlane:
                 strike(ctx, Compartment.LOOK, error, job_id)
 
     def _collect(self) -> bool:
-        ctx, every_s = self._ctx, self._wall_s(COLLECT_EVERY_S, COLLECT_EVERY_MARKET_S)
+        ctx, every_s = self._ctx, poll_every_wall_s(self._ctx.installation.clock.factor)
         changed = 0
         for provider in ctx.installation.providers.values():
             step = partial(poll_prices, ctx, provider, every_s)

@@ -45,20 +45,25 @@ NO_RENT_LIMITS = RentLimits()
 @dataclass(frozen=True, slots=True)
 class Reserve:
     """How long the machines of a job with a budget must still be paid for when it is paused, in market seconds:
-    `release_s` until they are no longer billed, and before that `stop_s` to save a checkpoint, or, if the budget is
-    large, 1/SHARE of it, but no more than `longest_stop_s`. A spot price may double meanwhile."""
+    `release_s` until they are no longer billed, and before that `stop_s` and two steps to save a checkpoint, or, if the
+    budget is large, 1/SHARE of it, but no more than `longest_stop_s`. The longest of its steps so far took `step_s`. A
+    spot price may double meanwhile, and may have doubled since the last poll, up to `unheard_s` ago."""
 
     release_s: float = 0.0
     stop_s: float = 0.0
     longest_stop_s: float = 0.0
+    step_s: float = 0.0
+    unheard_s: float = 0.0
 
     SHARE: ClassVar[int] = 100
 
-    def with_reserve(self, cost: Floats, price_s: Floats) -> Floats:
-        """The budgets that pay for `cost` and for the reserve at these prices per second."""
-        ended = cost + self.release_s * price_s
-        share = np.minimum(ended / (self.SHARE - 1), 2 * self.longest_stop_s * price_s)
-        paid: Floats = ended + np.maximum(2 * self.stop_s * price_s, share)
+    def with_reserve(self, cost: Floats, price_s: Floats, step_s: Floats, spot: NDArray[np.bool_]) -> Floats:
+        """The budgets that pay for `cost` and for the reserve at these prices per second, where a step takes
+        `step_s`."""
+        ended = cost + (self.release_s + np.where(spot, self.unheard_s, 0.0)) * price_s
+        stop_s = self.stop_s + 2 * np.maximum(self.step_s, step_s)
+        stop = np.maximum(2 * stop_s * price_s, ended / (self.SHARE - 1))
+        paid: Floats = ended + np.minimum(stop, 2 * self.longest_stop_s * price_s)
         return paid
 
 

@@ -54,7 +54,17 @@ def project_spending(
     unheard, rise = possible_rise(tx, runs, ctx.now_ms)
     spent = tx.project_nano_usd(project) + unbooked_nano_usd(tx, runs, ctx.now_ms)
     step_wall_s = max((run.step_wall_s or 0.0 for run in runs if run.end is None), default=0.0)
-    now = reserved(ctx, spent, rate, unheard, rise, budget, coming, step_wall_s=step_wall_s, look_every_s=look_every_s)
+    now = reserved(
+        ctx.installation.clock.factor,
+        spent,
+        rate,
+        unheard,
+        rise,
+        budget,
+        coming,
+        step_wall_s=step_wall_s,
+        look_every_s=look_every_s,
+    )
     return replace(now, promised=now.promised + to_bring_nano_usd(ctx, tx, runs))
 
 

@@ -92,7 +92,17 @@ def spending(
         unheard, rise = possible_rise(tx, runs, ctx.now_ms)
     spent, rate = cost_so_far(ctx, job.id, runs)
     step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
-    now = reserved(ctx, spent, rate, unheard, rise, budget, coming, step_wall_s=step_wall_s, look_every_s=look_every_s)
+    now = reserved(
+        ctx.installation.clock.factor,
+        spent,
+        rate,
+        unheard,
+        rise,
+        budget,
+        coming,
+        step_wall_s=step_wall_s,
+        look_every_s=look_every_s,
+    )
     return replace(now, promised=now.promised + brought)
 
 
@@ -134,7 +144,7 @@ def to_bring_nano_usd(ctx: Context, tx: Tx, runs: Sequence[Run]) -> int:
 
 
 def reserved(
-    ctx: Context,
+    factor: float,
     spent: int,
     rate: int,
     unheard: int,
@@ -147,8 +157,7 @@ def reserved(
 ) -> Spending:
     """The spending on machines that have cost `spent` and cost `rate` per hour, or, if prices have risen unheard of,
     `unheard` and `rise` more (nano-USD), and on those that are `coming`. `step_wall_s` is the longest of their steps
-    (wall seconds)."""
-    factor = ctx.installation.clock.factor
+    (wall seconds). The clock runs `factor` times as fast as the wall's."""
     rate, rise = rate + coming.rate, rise + coming.rise
     stop_s = stop_market_s(factor, step_wall_s, look_every_s)
     stop = max(reserve_nano_usd(rate + rise, stop_s), budget // Reserve.SHARE)

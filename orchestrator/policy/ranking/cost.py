@@ -228,6 +228,11 @@ class Forecast:
         """Steps per market second, over the cells."""
         return self._rates["value"]
 
+    @property
+    def longest_step_s(self) -> Floats:
+        """Market seconds that a step takes at the 95th percentile, over the rows."""
+        return self.over_rows(1 / self._rates["low"])
+
     @lazily
     def setback_s(self) -> Floats:
         """Market seconds lost with each machine: a start-up and half a checkpoint interval, over the cells."""

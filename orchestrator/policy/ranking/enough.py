@@ -1,7 +1,7 @@
 """Enough: the one rule for the budget that is named to users, wherever a budget is too small.
 
 It pays for what is spent already, for the rest of the job at the 95th percentile of its cost, and for what is kept of a
-budget to save a checkpoint and end the machines.
+budget to save a checkpoint and end the machines, in case the price has doubled since the last poll.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
     free, pool, usable = _with_budget(demand, None), forecast.pool, filtered.usable
     spent = demand.spent_nano_usd
     cost = np.maximum(forecast.high.cost, _to_rent(demand, forecast))
-    budgets = spent + np.ceil(demand.reserve.with_reserve(spent + cost, pool.price_s) - spent)
+    paid = demand.reserve.with_reserve(spent + cost, pool.price_s, forecast.longest_step_s, pool.spot)
+    budgets = spent + np.ceil(paid - spent)
     least = spent + math.ceil(forecast.low.cost[usable].min())
     amounts = [int(each) for each in np.unique(budgets[usable]).tolist()]  # may be more than an int64 holds
     if free.job.deadline_at_ms is None:
