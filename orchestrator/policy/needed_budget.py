@@ -5,14 +5,15 @@ Its estimates include starts, interruptions and the uncertainty of speeds, so th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.market import Market, of_machines
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits
-from orchestrator.policy.ranking.eligible import Filter
-from orchestrator.policy.ranking.enough import Needed, needed
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.eligible import Filter, Filtered
+from orchestrator.policy.ranking.enough import Needed, needed, to_start
 
 
 def needed_budgets(
@@ -20,12 +21,28 @@ def needed_budgets(
 ) -> Mapping[str, Needed]:
     """The needed budget of each job, by job id, to start now, from its checkpoint if it has one. The budgets that the
     jobs have are ignored."""
+    return {
+        demand.job.id: needed(demand, forecast, filtered)
+        for demand, filtered, forecast in _considered(demands, market, perf, limits)
+    }
+
+
+def budgets_to_start(
+    demands: Sequence[Demand], market: Market, perf: PerfBook, *, limits: MoveLimits
+) -> Mapping[str, int]:
+    """By job id, the budget (nano-USD) with less than which a job rents no machine (enough.to_start)."""
+    return {
+        demand.job.id: to_start(demand, perf, filtered)
+        for demand, filtered, _ in _considered(demands, market, perf, limits)
+    }
+
+
+def _considered(
+    demands: Sequence[Demand], market: Market, perf: PerfBook, limits: MoveLimits
+) -> Iterator[tuple[Demand, Filtered, Forecast]]:
     filters: dict[int, Filter] = {}
-    found = {}
     for demand in demands:
         if demand.nodes not in filters:
             filters[demand.nodes] = Filter(of_machines(market, demand.nodes), limits)
         filtering = filters[demand.nodes]
-        filtered, forecast = considered(demand, filtering, filtering.market, perf, None, None)
-        found[demand.job.id] = needed(demand, forecast, filtered)
-    return found
+        yield demand, *considered(demand, filtering, filtering.market, perf, None, None)

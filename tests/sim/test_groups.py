@@ -399,6 +399,13 @@ def test_advice_about_the_only_job_that_is_left_gives_its_id_where_another_has_i
     home.until_state(a, "paused")
     with pytest.raises(UsageError, match="have already spent") as caught:
         set_group_budget(home.installation, "chain", "0.01", caller=Caller("me"))
-    assert caught.value.hint == f"name a larger budget, or stop spending: tradewind pause {a.id}"
+    least = re.fullmatch(
+        r"the smallest that is accepted: tradewind budget set --group chain (\d\.\d\d); "
+        rf"or stop spending: tradewind pause {a.id}",
+        caught.value.hint,
+    )
+    assert least is not None, caught.value.hint
+    assert "becomes" in set_group_budget(home.installation, "chain", least[1], caller=Caller("me")).message
+    home.tick()
     raised = set_group_budget(home.installation, "chain", "1.00", caller=Caller("me"))
     assert raised.message.endswith(f"; to continue: tradewind resume {a.id}")

@@ -166,7 +166,9 @@ def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int, to_end: ToEnd) -> 
         return []
     part = wanted_nano_usd - (divided.whole - divided.left_for(follower.id))
     if part <= divided.paid[follower.id]:
-        hint = f"name a larger budget, or stop spending: tradewind pause {tx.typed_name(follower.id, follower.name)}"
+        least = _raised(tx, divided, follower, divided.paid[follower.id] + to_end(tx, follower) + 1)
+        stop = f"tradewind pause {tx.typed_name(follower.id, follower.name)}"
+        hint = f"the smallest that is accepted: {least}; or stop spending: {stop}"
         raise UsageError(f"the jobs of {group.name} have already spent {at_least_usd(paid)}", hint=hint)
     return [(follower, part)]
 

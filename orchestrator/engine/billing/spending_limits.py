@@ -184,6 +184,14 @@ def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
     return unbooked + release + reserve_nano_usd(2 * rate, stop_market_s(factor, longest))
 
 
+def least_budget_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
+    """The smallest budget that a job may get now, in whole cents: it pays for what is spent and for ending the
+    machines."""
+    unheard, _ = possible_rise(tx, tx.runs(job_id=job.id, unsettled=True), installation.clock.now_ms())
+    least = tx.total_nano_usd(job_id=job.id) + to_end_nano_usd(installation, tx, job) + unheard
+    return (least // CENT_NANO_USD + 1) * CENT_NANO_USD
+
+
 def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) -> str | None:
     """Why a job with a budget may not rent a machine of this offer; None if it may. Either the machine could not be
     ended before the budget is exceeded, or a voluntary move away from the run `leaves` would force a pause. The reason
@@ -203,10 +211,10 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
     least = then.spent + brought + then.reserve
     why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(then.spent, budget)}"
     why += egress
-    order = _larger_budget(ctx, job)
+    late, order = _larger_budget(ctx, job)
     if order.endswith("USD"):
         why += f"; ${(least // CENT_NANO_USD + 1) / 100:.2f} is enough to rent it, and training takes more"
-    return f"{why}; to continue: {order}"
+    return f"{why}{late}; to continue: {order}"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nano_usd: int = 0) -> str | None:
@@ -254,15 +262,17 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     rest = _to_finish_nano_usd(ctx, job, current)
     if rest is not None:
         why += f"; finishing at the present speed and price costs about {about_usd(rest)} more"
-    return f"{why}; to continue: {_larger_budget(ctx, job)}, then tradewind resume {ctx.typed_name(job)}"
+    late, order = _larger_budget(ctx, job)
+    return f"{why}{late}; to continue: {order}, then tradewind resume {ctx.typed_name(job)}"
 
 
-def _larger_budget(ctx: Context, job: Job) -> str:
+def _larger_budget(ctx: Context, job: Job) -> tuple[str, str]:
+    """(that money is not all that is missing, or "", the command that sets a budget that is enough)."""
     with ctx.installation.store.read() as tx:
         found = needed_to_continue(
             ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
         )
-        return larger_budget(tx, job, found)
+        return found.also_late, larger_budget(tx, job, found)
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, Floats
-from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import Filtered
+from orchestrator.policy.ranking.limits import open_or_shut
 from orchestrator.policy.ranking.order import rank
 from providers.billing.charges import rate_card
 from providers.offer import provider_of
@@ -36,6 +38,11 @@ class Needed:
     def enough_cents(self) -> int:
         """`enough` in whole cents, rounded up."""
         return -(-self.enough // CENT_NANO_USD)
+
+    @property
+    def also_late(self) -> str:
+        """That money is not all that is missing; begins with a semicolon, "" if it is."""
+        return "; the deadline cannot be met, so it finishes late" if self.late else ""
 
 
 NOTHING = Needed(0, 0)
@@ -69,6 +76,21 @@ def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
         else:
             first = middle + 1
     return Needed(least, amounts[first])
+
+
+def to_start(demand: Demand, perf: PerfBook, filtered: Filtered) -> int:
+    """With less budget than this (nano-USD, with what is spent already), a job is paused before it rents a machine: the
+    rest pays for no offer, those included that are shut for a while. 0 if no offer fits."""
+    pool = open_or_shut(filtered)
+    if not pool.rows.size:
+        return 0
+    forecast, spent, reserve = forecast_of(demand, pool, perf, None), demand.spent_nano_usd, demand.reserve
+    rent, step_s = _to_rent(demand, forecast), np.zeros(len(pool.rows))
+    without_rise = replace(reserve, unheard_s=0.0, step_s=0.0)
+    found = without_rise.with_reserve(spent + rent, pool.price_s, step_s, pool.spot)
+    if forecast.known:
+        found = np.maximum(found, spent + forecast.low.cost)
+    return spent + math.floor(float(found.min()) - spent)
 
 
 def _to_rent(demand: Demand, forecast: Forecast) -> Floats:

@@ -140,10 +140,15 @@ def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
     cannot help. Offers that are shut for a while count as well."""
     if budget_left(demand) is None or not filtered.usable_at.size:
         return False
-    reasons, market = filtered.rejection_reasons, filtered.market
-    open_or_shut = np.isin(reasons, np.array([NONE, *SHUT_FOR_A_WHILE], np.int8)) & market.priced
-    forecast = forecast_of(demand, Pool(market, np.flatnonzero(open_or_shut), setup_s=filtered.setup_s), perf, None)
+    forecast = forecast_of(demand, open_or_shut(filtered), perf, None)
     return bool((affordable(demand, forecast) == IMPOSSIBLE).all())
+
+
+def open_or_shut(filtered: Filtered) -> Pool:
+    """The offers that the job may use, with those that are shut for a while."""
+    reasons, market = filtered.rejection_reasons, filtered.market
+    found = np.isin(reasons, np.array([NONE, *SHUT_FOR_A_WHILE], np.int8)) & market.priced
+    return Pool(market, np.flatnonzero(found), setup_s=filtered.setup_s)
 
 
 def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> float | None:

@@ -51,7 +51,7 @@ def budget_remedy(demand: Demand, forecast: Forecast, filtered: Filtered) -> str
     if not demand.started:
         enough = f"a budget of ${found.enough_cents / 100:,.2f} would be enough{' to finish late' * found.late}"
         return f"; {enough} in 95 % of cases (the cost may be higher than expected)"
-    return f"; to continue: {order} {found.enough_cents / 100:.2f}"
+    return f"{found.also_late}; to continue: {order} {found.enough_cents / 100:.2f}"
 
 
 def _refused_for_budget(demand: Demand, forecast: Forecast, ranking: Ranking) -> Rows:

@@ -8,13 +8,22 @@ from functools import partial
 from orchestrator.engine.billing.group_budget import changed_parts
 from orchestrator.engine.billing.larger_budget import how_to_continue
 from orchestrator.engine.billing.spending_limits import to_end_nano_usd
+from orchestrator.engine.inputs.market_reader import MarketReader
+from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Group, Job
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
-from orchestrator.services.jobs.commands import amount_of, answered, being_cancelled, may_pause
+from orchestrator.services.jobs.commands import (
+    amount_of,
+    answered,
+    being_cancelled,
+    may_pause,
+    short_of_money,
+    too_poor,
+)
 from orchestrator.services.views import Accepted
 from orchestrator.store import Command, Tx
 from providers.money import at_most_usd, whole_usd
@@ -38,10 +47,24 @@ def pause_group(installation: Installation, ref: str, project: str | None = None
 def resume_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
     """Resume the paused jobs of a group. Raises as `pause_group`."""
     effect = "will resume from their checkpoints, each on the offer that is best then"
+    with installation.store.read() as tx:
+        jobs = tx.outlines_of(tx.job_ids_of_group(tx.only_group(ref, project).id))
+        halts = [job for job in jobs if job.state not in TERMINAL and halted(tx, job)]
+        markets, speeds = MarketReader(), SpeedReader()
+        found = [(job, short_of_money(installation, tx, job, markets, speeds)) for job in halts]
+    poor = {job.id: (job, short) for job, short in found if short is not None and short.at_once}
 
     def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
-        return halted(tx, job) and not being_cancelled(job, waiting)
+        return halted(tx, job) and job.id not in poor and not being_cancelled(job, waiting)
 
+    if poor and len(poor) == len(halts):
+        raise UsageError(
+            _listed_all([too_poor(job, short) for job, short in poor.values()]),
+            hint=f"{_listed_all([short.order for _, short in poor.values()])}, then tradewind resume --group {ref}",
+        )
+    if poor:
+        effect += f"; {_listed_all([too_poor(job, short) for job, short in poor.values()])}"
+        effect += f"; to resume it, too: {_listed_all([short.order for _, short in poor.values()])}"
     return _order(installation, "resume", ref, project, wanted, effect, caller)
 
 
@@ -93,6 +116,11 @@ def _changes_before(tx: Tx, group: Group) -> bool:
         for each in tx.open_commands()
         if each.kind in ("budget", "group-budget")
     )
+
+
+def _listed_all(texts: Sequence[str]) -> str:
+    more = len(texts) - NAMED
+    return "; ".join(texts[:NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -7,15 +7,25 @@ because the job may have changed in between; a refusal is raised as the matching
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from orchestrator.engine.billing.group_budget import group_remedy, over_group_budget
-from orchestrator.engine.billing.larger_budget import how_to_continue
+from orchestrator.engine.billing.larger_budget import (
+    Shortage,
+    how_to_continue,
+    larger_budget,
+    needed_to_continue,
+    shortage,
+)
+from orchestrator.engine.billing.spending_limits import least_budget_nano_usd
 from orchestrator.engine.commands import refusal
+from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.snapshot import left_out
+from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.jobs.pausing import halted
 from orchestrator.engine.jobs.stopped_at import has_stepped
 from orchestrator.engine.migration import manual
-from orchestrator.errors import UsageError
+from orchestrator.errors import RowError, UsageError
 from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_money
 from orchestrator.model import TERMINAL, Job, latest_trained
@@ -24,7 +34,7 @@ from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.views import Accepted
 from orchestrator.store import Command, Tx
-from providers.money import about_usd, whole_usd
+from providers.money import NANO_USD, about_usd, whole_usd
 
 ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
@@ -56,8 +66,10 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     """Resume a paused job, or a pausing one as soon as it is paused; lifts a quarantine.
 
-    Raises NotFoundError, UsageError.
+    Raises NotFoundError, UsageError; also if its budget would pause it again at once.
     """
+    with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
+        short = short_of_money(installation, tx, tx.find_job(ref))
     with installation.store.write() as tx:
         job = tx.find_job(ref)
         broke = tx.job_facts(job.id).quarantine
@@ -65,13 +77,18 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
             job = _living(tx, ref)
         if not halted(tx, job) and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
+        if short is not None and short.at_once:
+            again = f"then tradewind resume {tx.typed_name(job.id, job.name)}"
+            raise UsageError(too_poor(job, short), hint=f"{short.order}, {again}")
+        poor = "" if short is None else f"; its {whole_usd(short.budget_nano_usd)} budget may pause it again"
+        poor += "" if short is None else f"{short.late}; to be sure that it finishes: {short.order}"
         order = tx.add_command("resume", job.id, {}, caller.actor)
         runs = tx.runs(job_id=job.id, unreadable=left_out)
         began, stepped = any(run.training_from_ms is not None for run in runs), has_stepped(runs)
         latest = latest_trained(runs)
         without = stepped and latest is not None and latest.saved_step == 0
     if job.state == "pausing":
-        message = f"{job.name} resumes as soon as it is paused, on the offer that is best then"
+        message = f"{job.name} resumes as soon as it is paused, on the offer that is best then{poor}"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
     how = "resumes from its checkpoint" if stepped else "starts"
     if without:  # it may have been put back
@@ -79,11 +96,29 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     message = f"{job.name} {how} on the offer that is best now"
     if began and not stepped:
         message += f"; it has reported no step, so {OWN_STATE}"
+    message += poor
     if job.state in TERMINAL:
         message = f"{job.name} is {job.state}, and no longer in quarantine"
     if broke is not None:
         message += f"; it was quarantined, and is again if this has not changed: {broke}"
     return _accepted(installation, order, "resume", job, message)
+
+
+def short_of_money(
+    installation: Installation, tx: Tx, job: Job, markets: MarketReader | None = None, speeds: SpeedReader | None = None
+) -> Shortage | None:
+    """Why a job that is paused would be paused again because of its budget; None if that is not likely or not known."""
+    if job.spec.budget_nano_usd is None or not halted(tx, job) or tx.job_facts(job.id).quarantine is not None:
+        return None
+    with suppress(RowError):
+        return shortage(installation, tx, job, markets, speeds)
+    return None
+
+
+def too_poor(job: Job, short: Shortage) -> str:
+    """That a job would be paused again at once."""
+    budget = f"its {whole_usd(short.budget_nano_usd)} budget"
+    return f"{job.name} would be paused again at once: {budget} is too small{short.late}"
 
 
 def set_budget(installation: Installation, ref: str, amount: str | float, *, caller: Caller) -> Accepted:
@@ -95,8 +130,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         spent = tx.total_nano_usd(job_id=job.id)
         if nano_usd <= spent:
             reported = f"{job.name} has already spent {about_usd(spent)}"
-            hint = f"name a larger budget, or stop spending: tradewind pause {tx.typed_name(job.id, job.name)}"
-            raise UsageError(reported, hint=hint)
+            raise UsageError(reported, hint=_budgets_to_set(installation, tx, job))
         asked = any(each.args.get("group_id") == job.group_id for each in tx.open_commands() if each.job_id is None)
         # If the budget of the group is about to change, the control plane checks this one after that.
         if not asked and (why := over_group_budget(tx, job, nano_usd)) is not None:
@@ -104,8 +138,20 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
         after = how_to_continue(installation, tx, job, nano_usd)
+        hint = _budgets_to_set(installation, tx, job)
     message = f"the budget of {job.name} becomes {whole_usd(nano_usd)}{after}"
-    return _accepted(installation, order, "budget", job, message)
+    return Accepted("budget", (job.id,), message, answered(installation, order, hint))
+
+
+def _budgets_to_set(installation: Installation, tx: Tx, job: Job) -> str:
+    """The commands that set a budget which is enough for a job, and the smallest that it may have now. Raises
+    RowError."""
+    name, found = tx.typed_name(job.id, job.name), needed_to_continue(installation, tx, job)
+    least = least_budget_nano_usd(installation, tx, job)
+    smallest = f"the smallest that is accepted: tradewind budget set {name} {least / NANO_USD:.2f}"
+    if job.state not in ("paused", "pausing"):
+        smallest += f"; or stop spending: tradewind pause {name}"
+    return f"to finish it: {larger_budget(tx, job, found)}; {smallest}" if found.enough else smallest
 
 
 def amount_of(amount: str | float) -> int:

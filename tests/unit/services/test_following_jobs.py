@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -736,7 +737,11 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
         assert [each.args for each in tx.open_commands() if each.kind == "budget"] == [{"nano_usd": 250 * 10**9}]
     with pytest.raises(UsageError, match="already spent") as caught:
         commands.set_budget(installation, "conv", "0.000001", caller=ME)
-    assert caught.value.hint == "name a larger budget, or stop spending: tradewind pause conv"
+    assert re.fullmatch(
+        r"to finish it: tradewind budget set conv \d+\.\d\d; the smallest that is accepted: tradewind budget set conv "
+        r"\d+\.\d\d; or stop spending: tradewind pause conv",
+        caught.value.hint,
+    )
     with pytest.raises(UsageError, match="gpt is finished"):
         commands.set_budget(installation, "gpt", "250", caller=ME)
 

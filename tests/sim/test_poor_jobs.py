@@ -1,0 +1,82 @@
+"""A job whose budget is too small: what is said when it is resumed or its budget is set names the amount that works."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from orchestrator.errors import UsageError
+from orchestrator.model import Expected, GpuRequest
+from orchestrator.services.caller import Caller
+from orchestrator.services.jobs import commands
+from providers.money import usd
+from tests.sim.harness import SimulatedInstallation
+from tests.sim.test_spending_limits import named_budget, paid, why_paused
+
+ME = Caller("me")
+KNOWN = Expected(GpuRequest("V100"), 1.0)
+
+
+@pytest.mark.parametrize("expected", [KNOWN, None])
+def test_a_job_whose_budget_would_pause_it_again_is_not_resumed_until_it_has_the_budget_named(
+    home: SimulatedInstallation, expected: Expected | None
+) -> None:
+    job = home.submit(steps=600, expected=expected, budget_nano_usd=usd("0.015"))
+    why_paused(home, job)
+    with pytest.raises(UsageError, match=r"^job would be paused again at once: its \$0\.015 budget ") as refused:
+        commands.resume(home.installation, "job", caller=ME)
+    hint = refused.value.hint
+    assert hint.endswith("then tradewind resume job")
+    enough = named_budget(hint) if expected else re.findall(r"\$(\d+\.\d\d) is enough to rent a machine", hint)[0]
+    commands.set_budget(home.installation, "job", enough, caller=ME)
+    accepted = commands.resume(home.installation, "job", caller=ME)  # no control plane has set the budget yet
+    assert "paused again" not in accepted.message
+    home.until_state(job, "running")
+    assert paid(home) <= usd(enough)
+    assert expected is None or home.job(job).state == "finished"
+
+
+def test_a_job_that_may_be_paused_again_is_resumed_with_a_warning_and_the_command(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.05"))
+    (enough,) = re.findall(r"a budget of \$(\d+\.\d\d) would be enough", why_paused(home, job))
+    commands.set_budget(home.installation, "job", f"{float(enough) - 0.02:.2f}", caller=ME)
+    said = commands.resume(home.installation, "job", caller=ME).message
+    assert re.search(r"; its \$0\.\d\d budget may pause it again; to be sure that it finishes: ", said)
+    assert named_budget(said) == enough
+
+
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_a_budget_below_what_is_spent_is_refused_with_the_smallest_that_is_accepted(
+    home: SimulatedInstallation, state: str
+) -> None:
+    job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.5"))
+    home.until_step(job, 320)
+    if state == "paused":
+        commands.pause(home.installation, "job", caller=ME)
+        home.settle()
+    with pytest.raises(UsageError, match=r"^job has already spent \$0\.0\d+$") as refused:
+        commands.set_budget(home.installation, "job", "0.01", caller=ME)
+    found = re.fullmatch(
+        r"to finish it: tradewind budget set job (\S+); the smallest that is accepted: tradewind budget set job (\S+?)"
+        r"(; or stop spending: tradewind pause job)?",
+        refused.value.hint,
+    )
+    assert found is not None, refused.value.hint
+    assert (found[3] is None) == (state == "paused")
+    asked = home.ask("budget", job, nano_usd=usd(found[2]))
+    home.tick()
+    assert (home.answer(asked) or "").startswith("the budget is now "), home.answer(asked)
+    assert usd(found[2]) < usd(found[1])
+
+
+def test_a_deadline_that_cannot_be_met_is_named_beside_a_budget_that_is_too_small(home: SimulatedInstallation) -> None:
+    deadline_ms = home.clock.now_ms() + 300_000
+    job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.1"), deadline_at_ms=deadline_ms)
+    home.until(lambda: home.job(job).state == "paused")
+    late = "; the deadline cannot be met, so it finishes late"
+    assert home.events(job, "job.paused")[0].message.count("the deadline") == 1
+    with pytest.raises(UsageError, match="is too small" + late):
+        commands.resume(home.installation, "job", caller=ME)
+    said = commands.set_budget(home.installation, "job", "0.11", caller=ME).message
+    assert f"too small to finish{late}; to continue: " in said
