@@ -35,6 +35,8 @@ _MONEY = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
+_DURATIONS = '"48h", "90 min" or "2d 3h" (units s, min, h, d, w)'
+_INSTANTS = '"2030-01-31T18:00:00Z" (UTC) or "2030-01-31 18:00+02:00"'
 _LOOKS_LIKE_DATE = re.compile(r"\d{4}-\d", re.ASCII)
 
 MAX_SIZE_BYTES = 10**18
@@ -49,6 +51,10 @@ class BadValueError(ValueError):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+
+class NotADurationError(BadValueError):
+    """A value that is not in the form of a duration."""
 
 
 def quoted(value: object) -> str:
@@ -124,7 +130,7 @@ def _positive_size(size: int) -> int:
 def parse_duration(value: object) -> float:
     """`"48h"`, `"90 min"`, `"2d 3h"` -> seconds, more than 0. Raises BadValueError."""
     if not isinstance(value, str):
-        raise BadValueError(f"{quoted(value)} is not a duration", 'write a number with a unit, such as "48h"')
+        raise NotADurationError(f"{quoted(value)} is not a duration", 'write a number with a unit, such as "48h"')
     text, at, total, seen = value.strip(), 0, Decimal(0), set[int]()
     while at < len(text):
         match = _DURATION_PART.match(text, at)
@@ -135,10 +141,10 @@ def parse_duration(value: object) -> float:
         total += Decimal(match["number"]) * factor
         at = match.end()
     if not text or at < len(text):
-        hint = 'write it like "48h", "90 min" or "2d 3h" (units s, min, h, d, w)'
+        hint = f"write it like {_DURATIONS}"
         if text.startswith("-"):
             raise BadValueError("must be more than 0", hint)
-        raise BadValueError(f"{quoted(value)} is not a duration", hint)
+        raise NotADurationError(f"{quoted(value)} is not a duration", hint)
     if not 0 < total <= MAX_DURATION_S:
         raise BadValueError("must be more than 0 and at most 100 years")
     return float(total)
@@ -149,9 +155,9 @@ def parse_instant(value: str) -> int:
     try:
         instant = datetime.fromisoformat(value.strip())
     except ValueError:
-        raise BadValueError(f"{quoted(value)} is not a timestamp", 'write it like "2030-01-31T18:00:00Z"') from None
+        raise BadValueError(f"{quoted(value)} is not a timestamp", f"write it like {_INSTANTS}") from None
     if instant.tzinfo is None:
-        raise BadValueError(f"{quoted(value)} has no time zone", 'add "Z" for UTC, or an offset such as "+02:00"')
+        raise BadValueError(f"{quoted(value)} has no time zone", f"write the date, time and zone, like {_INSTANTS}")
     if instant.year < 1970:
         raise BadValueError(f"{quoted(value)} is in the past")
     return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
@@ -161,7 +167,11 @@ def parse_deadline(value: object) -> tuple[float | None, int | None]:
     """A duration or a timestamp -> (seconds, None) or (None, epoch ms). Raises BadValueError."""
     if isinstance(value, str) and _LOOKS_LIKE_DATE.match(value.strip()):
         return None, parse_instant(value)
-    return parse_duration(value), None
+    try:
+        return parse_duration(value), None
+    except NotADurationError:
+        forms = f"a duration from submission, like {_DURATIONS}, or a time with its zone, like {_INSTANTS}"
+        raise BadValueError(f"{quoted(value)} is neither a duration nor a time", f"write {forms}") from None
 
 
 def parse_money(value: object) -> int:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.errors import InfeasibleError, LimitError
+from orchestrator.formats.readable import YEAR_S
 from orchestrator.market import Market, QuotaName, Room
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
@@ -53,9 +54,16 @@ PRECISE = 1e-4
 """The precision of the smallest delay, relative to the time until all jobs can be done. It is rounded up anyway."""
 ROUNDING = 1e-6
 """A number that exceeds a whole number by less than this counts as whole."""
-STEPS_S = ((100.0, 1.0), (5400.0, 60.0), (172_800.0, 360.0), (math.inf, 8640.0))
-"""Delays below the first number are rounded up to multiples of the second: to seconds, minutes, tenths of hours or of
-days."""
+STEPS_S = (
+    (100.0, 1.0),
+    (5400.0, 60.0),
+    (172_800.0, 360.0),
+    (864_000.0, 8640.0),
+    (2 * YEAR_S, 86_400.0),
+    (math.inf, YEAR_S / 10),
+)
+"""Delays below the first number are rounded up to multiples of the second, which is the last digit that
+`readable.span` shows of them: so the delay that is named is enough."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.errors import InfeasibleError, Relaxation
+from orchestrator.formats.readable import span
 from orchestrator.market import QuotaName
 from orchestrator.policy.groups.ways_out import Later, Raised, WaysOut
 from orchestrator.services.groups.what_if import key_of, option
@@ -65,7 +66,7 @@ def _later(later: Later) -> str:
         whose = f"the deadline of {later.jobs[0]}"
     else:
         whose = f"the deadlines of {_listed(list(later.jobs), 'jobs')}"
-    return f"{whose} {_span(later.delay_s)} later: about {_cost(later.cost_usd)} in total"
+    return f"{whose} {span(later.delay_s)} later: about {_cost(later.cost_usd)} in total"
 
 
 def _raised(raised: Raised) -> str:
@@ -83,13 +84,6 @@ def _name(name: QuotaName) -> str:
 def _listed(names: list[str], what: str) -> str:
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} other {what}" if rest > 0 else "")
-
-
-def _span(seconds: float) -> str:
-    for below_s, unit_s, unit in ((100, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h")):
-        if seconds < below_s:
-            return f"{seconds / unit_s:.3g} {unit}"
-    return f"{seconds / 86_400:.3g} days"
 
 
 def _cost(cost_usd: float) -> str:

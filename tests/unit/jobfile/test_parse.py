@@ -120,6 +120,10 @@ name: again
 """
     path = folder / "job.yaml"
     found = [(p.line, p.column, p.field, p.hint) for p in problems_of(text, folder)]
+    deadlines = (
+        'write a duration from submission, like "48h", "90 min" or "2d 3h" (units s, min, h, d, w), or a time with its '
+        'zone, like "2030-01-31T18:00:00Z" (UTC) or "2030-01-31 18:00+02:00"'
+    )
     assert found == [
         (1, 7, "name", 'write it like "name: gpt-small"'),
         (2, 1, "lables", 'did you mean "labels"?'),
@@ -128,7 +132,7 @@ name: again
         (7, 10, "train.steps", 'write it like "steps: 20000"'),
         (9, 17, "resources.gpu[1]", 'did you mean "H200"?'),
         (10, 12, "objective", 'did you mean "cheapest"?'),
-        (11, 11, "deadline", 'write a number with a unit, such as "48h"'),
+        (11, 11, "deadline", deadlines),
         (12, 1, "name", "keep one of the two"),
     ]
     with pytest.raises(SpecError) as caught:

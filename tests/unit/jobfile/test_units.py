@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -122,3 +123,23 @@ def test_any_value_is_read_or_refused(value: object) -> None:
         except BadValueError as error:
             message = str(error)
         assert message.isprintable()
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "in two days", "31/01/2030", "2030/01/31", "18:00", 48, "", None])
+def test_a_deadline_in_no_known_form_is_answered_with_all_forms_and_each_is_accepted(text: object) -> None:
+    with pytest.raises(units.BadValueError, match=r"is neither a duration nor a time$") as refused:
+        units.parse_deadline(text)
+    examples = re.findall(r'"([^"]+)"', refused.value.hint)
+    found = [units.parse_deadline(each) for each in examples]
+    assert [after_s for after_s, _ in found[:3]] == [172_800.0, 5400.0, 183_600.0]
+    assert [at_ms for _, at_ms in found[3:]] == [1_896_112_800_000, 1_896_105_600_000]
+    (unit_names,) = re.findall(r"\(units (.*?)\)", refused.value.hint)
+    assert all(units.parse_duration(f"2 {unit}") for unit in unit_names.split(", "))
+
+
+@pytest.mark.parametrize("text", ["2030-01-31", "2030-01-31T18:00:00", "2030-01-31Z"])
+def test_a_deadline_without_a_time_or_zone_is_answered_with_forms_that_are_accepted(text: str) -> None:
+    with pytest.raises(units.BadValueError) as refused:
+        units.parse_deadline(text)
+    examples = re.findall(r'"([^"]+)"', refused.value.hint)
+    assert [units.parse_deadline(each)[1] for each in examples] == [1_896_112_800_000, 1_896_105_600_000]

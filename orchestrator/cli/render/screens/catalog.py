@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, blocks, clean
+from orchestrator.formats.readable import span
 from orchestrator.services.catalog.views import CatalogUpdate, CatalogVerdict, CatalogView
 from providers.money import format_usd
 
@@ -17,8 +18,8 @@ def catalog(view: CatalogView, screen: Screen) -> str:
             str(row.spot),
             str(row.regions),
             str(row.instance_types),
-            _days(row.newest_days),
-            _days(row.oldest_days),
+            _age(row.newest_days),
+            _age(row.oldest_days),
             _short(row.gpus),
         )
         for row in view.clouds
@@ -34,7 +35,15 @@ def catalog(view: CatalogView, screen: Screen) -> str:
         Column("GPUs", text=True),
     )
     sources = [
-        (row.publisher, str(row.offers), str(row.flagged), row.oldest, row.newest, _days(row.age_days), row.licence)
+        (
+            row.publisher,
+            str(row.offers),
+            str(row.flagged),
+            row.oldest,
+            row.newest,
+            _age(row.age_days),
+            row.licence,
+        )
         for row in view.sources
         if row.offers or row.flagged
     ]
@@ -110,8 +119,8 @@ def _least(nano_usd: int | None) -> str:
     return "-" if nano_usd is None else format_usd(nano_usd, 4)
 
 
-def _days(days: float) -> str:
-    return f"{days:.0f} d"
+def _age(days: float) -> str:
+    return span(days * 86_400)
 
 
 def _short(names: tuple[str, ...], most: int = 6) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import InfeasibleError
+from orchestrator.formats.readable import YEAR_S, span
+from orchestrator.jobfile.units import parse_duration
 from orchestrator.market import Listing, Market, rooms, rooms_raised
 from orchestrator.model import GroupPolicy
 from orchestrator.policy import Demand
@@ -219,3 +221,13 @@ def test_a_second_of_work_after_a_deadline_that_has_passed_is_as_late_as_that_de
     (later,) = found(case, jobs, quota("p5", 1)).later
     assert later.delay_s == pytest.approx(3601, abs=60)
     assert later.jobs == ("a", "b")
+
+
+@pytest.mark.parametrize("delay_s", [0.2, 61.3, 99.6, 101.0, 5399.0, 6000.5, 180_001.0, 863_999.0, 900_000.0])
+def test_a_delay_is_enough_in_the_digits_in_which_it_is_written(delay_s: float) -> None:
+    assert delay_s <= parse_duration(span(module._rounded_up(delay_s))) <= 1.2 * delay_s + 60
+
+
+def test_a_delay_of_years_is_enough_as_it_is_written() -> None:
+    assert span(module._rounded_up(2.01 * YEAR_S)) == "2.1 years"
+    assert span(module._rounded_up(12.34 * 86_400)) == "13 days"
