@@ -10,6 +10,7 @@ from orchestrator.errors import UsageError
 from orchestrator.model import Expected, GpuRequest
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs import commands
+from orchestrator.services.jobs.explain import explain
 from providers.money import usd
 from tests.sim.harness import SimulatedInstallation
 from tests.sim.test_spending_limits import named_budget, paid, why_paused
@@ -80,3 +81,15 @@ def test_a_deadline_that_cannot_be_met_is_named_beside_a_budget_that_is_too_smal
         commands.resume(home.installation, "job", caller=ME)
     said = commands.set_budget(home.installation, "job", "0.11", caller=ME).message
     assert f"too small to finish{late}; to continue: " in said
+
+
+def test_a_paused_job_that_got_another_budget_names_one_next_command(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=600, budget_nano_usd=usd("0.12"))
+    enough = named_budget(why_paused(home, job))
+    home.settle()
+    for amount, next_one in ((enough, "tradewind resume job"), ("0.13", "tradewind budget set job")):
+        home.ask("budget", job, nano_usd=usd(amount))
+        home.tick()
+        headline = explain(home.installation, "job").headline
+        assert headline.count("; to continue: ") == 1, headline
+        assert re.search(rf"; since then: the budget is now .*; to continue: {next_one}", headline)

@@ -46,7 +46,7 @@ _TOPIC = {
     RejectionReason.MACHINES_IN_USE: "your machines, in use",
     RejectionReason.NO_CAPACITY: "no capacity",
     RejectionReason.FAILED_LATELY: "failed placements",
-    RejectionReason.RESERVED: "other jobs' turns",
+    RejectionReason.RESERVED: "a reservation for other jobs",
     RejectionReason.DEADLINE: "deadline",
     RejectionReason.BUDGET: "budget",
 }
@@ -106,7 +106,7 @@ def why_rejected(
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:
-            return "other jobs have their turns there now"
+            return "reserved for other jobs now; this job has its turn later"
         case RejectionReason.RENT_LIMIT:
             return why_over_limits(demand, market, row)
         case rejection_reason:

@@ -29,7 +29,7 @@ from orchestrator.policy.ranking.eligible import (
     only,
 )
 from orchestrator.policy.ranking.limits import latest_start_s, time_left_s
-from orchestrator.policy.ranking.order import Ranking
+from orchestrator.policy.ranking.order import Mode, Ranking
 from orchestrator.policy.ranking.outlook import Outlook, Shown
 from orchestrator.policy.ranking.patience import Wait
 from orchestrator.policy.ranking.pool import Floats, Rows
@@ -67,6 +67,7 @@ class PlacementBuilder:
         kept_up_to: int | None = None,
         probe: Probe | None = None,
         again_at_ms: int | None = None,
+        awaited: Wait | None = None,
     ) -> Placement:
         """The placement on row `chosen`. The saving of a move is relative to staying, any other saving to the baseline.
 
@@ -74,7 +75,7 @@ class PlacementBuilder:
         if one does. `threshold` is the price below which the job would move, and `kept_up_to` the price of the chosen
         offer up to which it stays the choice (both nano-USD per hour). If the chosen offer is that of `probe`, the
         saving is the probe's. `again_at_ms` is when to decide again, such as at the end of a probe; if a back-off ends
-        sooner, that time counts instead.
+        sooner, that time counts instead. `awaited` is what a job waits for, which others are compared with.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
         whole = len(market) <= SMALL and self.complete
@@ -97,7 +98,7 @@ class PlacementBuilder:
             [] if chosen is None else [(chosen, "", bool(ranking.rejection_reasons[chosen] == NONE))]
         )
         trying = probe is not None and chosen is not None and probe.offer_id == market.ids[chosen]
-        reported += self._not_chosen(shown, order, best, chosen, held, why_barred, trying=trying)
+        reported += self._not_chosen(shown, order, best, chosen, held, why_barred, awaited, trying=trying)
         sheet = _Sheet(shown, self.filtered, rivals, ranking.outlook, course)
         reported += [
             (row, explain.why_rejected(self.demand, market, shown, ranking, row, sheet.shown), False) for row in misses
@@ -105,6 +106,8 @@ class PlacementBuilder:
         alternatives = (*(sheet.view(*each) for each in reported), *self._misfits(misfits))
         also = tuple(market.ids[row] for row in near if close(sheet.view(row, "", True), alternatives[0]))
         baseline = None if instead is None else sheet.afresh(instead)
+        if baseline is not None and instead is not None and action == "wait":
+            baseline = replace(baseline, reason=self._why_not_bought(shown, instead, awaited, sheet.shown))
 
         cost = finish = losses = parts = None
         saving = 0
@@ -155,7 +158,8 @@ class PlacementBuilder:
         sheet = _Sheet(shown, self.filtered, np.array([], np.int64), self.ranking.outlook, wait_s=waits_s)
         view = sheet.view(awaited.row, "", True)
         assert view.duration_s is not None  # a job waits only if cost and time are known
-        wait = self.placement("wait", None, explain.why_patient(self.demand, self.market, self.forecast, awaited))
+        reason = explain.why_patient(self.demand, self.market, self.forecast, awaited)
+        wait = self.placement("wait", None, reason, awaited=awaited)
         latest_s = None if awaited.late else latest_start_s(self.demand, self.forecast, self.filtered)
         last_ms = None if latest_s is None else self.market.at + max(round(latest_s * 1000), 0)
         left_s = time_left_s(self.demand, self.forecast)
@@ -216,10 +220,13 @@ class PlacementBuilder:
         chosen: int | None,
         held: str,
         why_barred: Callable[[int], str],
+        awaited: Wait | None,
         *,
         trying: bool,
     ) -> list[_Listed]:
         """The other candidates of `best`, in order, with why they were not chosen."""
+        if awaited is not None:
+            return [(row, self._why_not_now(shown, row, awaited), True) for row in best]
         if chosen is None:
             return [(row, "the job is not being placed now", True) for row in best]
         if trying:
@@ -245,6 +252,22 @@ class PlacementBuilder:
             elif row != chosen and it is not None:
                 reported.append((row, explain.why_not(objective, mode, figures(row), it, known=shown.known), True))
         return reported
+
+    def _why_not_now(self, shown: Forecast, row: int, awaited: Wait) -> str:
+        """Why a job waits although it could start on `row`."""
+        cost, seconds = self.ranking.outlook.of(row)
+        mode: Mode = "late" if awaited.late else "safe"
+        waits = explain.Figures(awaited.finish_s, awaited.cost_nano_usd, 0.0, 0.0)
+        starts = explain.Figures(seconds, cost, 0.0, 0.0)
+        return explain.why_not(self.demand.job.spec.objective, mode, starts, waits, known=shown.known)
+
+    def _why_not_bought(
+        self, shown: Forecast, instead: int, awaited: Wait | None, shown_of: Callable[[int], Shown]
+    ) -> str:
+        """Why a job that waits does not start on the on-demand offer of `instead`."""
+        if self.ranking.rejection_reasons[instead] != NONE:
+            return explain.why_rejected(self.demand, self.market, shown, self.ranking, instead, shown_of)
+        return "" if awaited is None else self._why_not_now(shown, instead, awaited)
 
 
 def _best(order: list[int], market: Market) -> list[int]:

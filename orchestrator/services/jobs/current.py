@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -38,6 +39,7 @@ from providers.traits import traits_of
 
 _PAUSES = ("job.paused", "job.resumed")
 _BUDGET = "job.budget"
+_ADVICE = re.compile("; to (?:continue|set it): tradewind budget set ")
 
 
 class _Foretold(TypedDict, total=False):
@@ -344,8 +346,10 @@ def _note(job: Job, known: JobRecord) -> str:
         return f"quarantined: {known.facts.quarantine}"
     if job.state == "paused":
         if known.pause is not None and known.pause.kind == "job.paused":
-            since = "" if known.budget is None else f"; since then: {known.budget.message}"
-            return f"{known.pause.message}{since}"
+            if known.budget is None:
+                return known.pause.message
+            why, *_ = _ADVICE.split(known.pause.message)  # the budget's event names the next command
+            return f"{why}; since then: {known.budget.message}"
         return f"paused {where_stopped(known.runs)}: all machines here were ended at once"
     return known.newest.message if known.newest is not None else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ from orchestrator.policy.ranking.patience import Wait, weighed
 from orchestrator.policy.ranking.pool import Pool
 from orchestrator.policy.telling.expected import expected
 from orchestrator.policy.telling.explain import why_patient
-from providers.money import usd
+from providers.money import about_usd, usd
 from tests.unit.policy.conftest import DecisionCase
 
 STEPS = 360_000  # 100 h at 1 step/s
@@ -55,6 +56,17 @@ def test_what_waiting_saves_is_relative_to_running_elsewhere_until_the_machine_i
     placement = case.decide(Demand(case.job(), STEPS))
     open_offer = placement.alternatives[0]
     assert 0 < placement.saving_nano_usd < open_offer.cost_nano_usd - placement.cost_nano_usd
+    more = open_offer.cost_nano_usd - placement.cost_nano_usd
+    assert re.fullmatch(r"\$(\S+) \(\d+%\) more to finish", open_offer.reason)[1] == about_usd(more)[1:]
+
+
+@pytest.mark.parametrize("budget", [None, usd(20)])
+def test_a_plan_that_waits_says_why_on_demand_is_not_bought_meanwhile(case, shut, budget):
+    case.offer("sure", 3.00, region="eu-2")
+    placement = case.decide(Demand(case.job(budget_nano_usd=budget), STEPS))
+    assert placement.action == "wait"
+    why = r"would cost \$\S+ over the budget" if budget else r"\$\S+ \(\d+%\) more to finish"
+    assert re.fullmatch(why, placement.baseline.reason)
 
 
 def test_a_job_does_not_wait_for_one_percent(case, shut):

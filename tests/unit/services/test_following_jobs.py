@@ -366,7 +366,7 @@ def test_a_paused_job_says_which_budget_was_set_since(installation: Installation
             tx.set_job_state(past.conv, "paused")
             now = installation.clock.now_ms() + at_s
             tx.add_event(Event(id=f"ev_{at_s}", at_ms=now, kind=kind, message=message, actor="me", job_id=past.conv))
-    assert current.job(installation, "conv").note == f"{why}; since then: 9 is set"
+    assert current.job(installation, "conv").note == "paused at step 50: its budget is spent; since then: 9 is set"
 
 
 def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installation: Installation, past: Past) -> None:
