@@ -93,6 +93,7 @@ class Demand:
       weight, so that each job counts with its own.
     - `rent`: the limits on what the job may rent.
     - `hurries`: the deadline is not the job's own, but what jobs that come after it need to be on time.
+    - `own_due_ms`: its own deadline then (epoch ms); None if it has none.
     - `reserve`: what its budget must pay for besides the work.
     - `typed_name`: what commands take for the job; "": its name.
     """
@@ -115,6 +116,7 @@ class Demand:
     project_weight: float | None = None
     rent: RentLimits = NO_RENT_LIMITS
     hurries: bool = False
+    own_due_ms: int | None = None
     reserve: Reserve = NO_RESERVE
     typed_name: str = ""
 

@@ -230,6 +230,7 @@ class _Unfolding:
                 for each, more in zip(demands, done.tolist(), strict=True)
             ),
             begins_s=begins_s,
+            paid=self._asked.paid[there],
         )
 
     def advance(self, there: Integers, plan: Joint) -> bool:

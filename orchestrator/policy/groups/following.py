@@ -13,6 +13,7 @@ from orchestrator.model import Job
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.groups.collection import Collection
 from orchestrator.policy.groups.order import Order, before_each, due_before, time_after
 from orchestrator.policy.groups.planning import NOWHERE, Asked, asked, joint, without_deadlines
 from orchestrator.policy.groups.problem import Floats
@@ -42,11 +43,16 @@ def knowing_what_follows(
 
 def in_time_for_what_follows(question: Asked, of_all: Asked, after: Order) -> Asked:
     """The question about jobs that can run now, with deadlines so early that the jobs `of_all` that come after them can
-    be on time, too. Each of these is assumed to run where it is fastest, from when it can start."""
+    be on time, too. Each of these is assumed to run where it is fastest, from when it can start. A job hurries only
+    where its own budget surely pays for it, and not at all if it cannot be in time there."""
     of_job, _ = _due_s(of_all, after)
-    own_s = question.jobs.deadline_s
-    found_s = np.array([of_job[each.job.id] for each in question.demands]) - question.begins_s
-    return replace(question, jobs=replace(question.jobs, deadline_s=np.minimum(own_s, found_s)))
+    jobs, own_s, paid = question.jobs, question.jobs.deadline_s, question.paid
+    due_s = np.array([of_job[each.job.id] for each in question.demands])
+    found_s, rate = due_s - question.begins_s, np.where(paid, jobs.rate, 0.0)
+    able = (_takes_s(replace(jobs, rate=rate)) <= due_s) | paid.all(axis=1)
+    hurries = (found_s < own_s) & able
+    rate = np.where(hurries[:, None], rate, jobs.rate)
+    return replace(question, jobs=replace(jobs, deadline_s=np.where(hurries, found_s, own_s), rate=rate))
 
 
 def before_deadlines(jobs: Iterable[Job]) -> set[str]:
@@ -116,7 +122,7 @@ def _with_moves_s(of_all: Asked, running: Mapping[str, Running]) -> Floats:
 def hurrying(demand: Demand, due_ms: int) -> Demand:
     """The demand with a deadline that is not the job's own."""
     spec = replace(demand.job.spec, deadline_s=None, deadline_at_ms=due_ms)
-    return replace(demand, job=replace(demand.job, spec=spec), hurries=True)
+    return replace(demand, job=replace(demand.job, spec=spec), hurries=True, own_due_ms=demand.job.deadline_at_ms)
 
 
 def _can(demand: Demand, market: Market, perf: PerfBook, running: Mapping[str, Running], limits: MoveLimits) -> bool:
@@ -131,10 +137,14 @@ def _can(demand: Demand, market: Market, perf: PerfBook, running: Mapping[str, R
 def _due_s(of_all: Asked, after: Order, reserve: float = 1.0) -> tuple[dict[str, float], dict[str, float]]:
     """(when each job has to end, so that each after it can be on time where it is fastest, how long it takes there at
     least, start included); by job id, in seconds from now. `reserve`: how many times as long jobs may take."""
-    jobs, ids = of_all.jobs, [each.job.id for each in of_all.demands]
-    start_s = np.zeros(jobs.rate.shape) if jobs.start_s is None else jobs.start_s
-    with np.errstate(divide="ignore", invalid="ignore"):
-        takes_s = np.where(jobs.rate > 0, start_s + jobs.steps[:, None] / jobs.rate, np.inf).min(axis=1)
-    takes_s = np.where(jobs.steps > 0, takes_s, 0.0)
+    jobs, ids, takes_s = of_all.jobs, [each.job.id for each in of_all.demands], _takes_s(of_all.jobs)
     due_s = due_before(before_each(ids, after), jobs.deadline_s + of_all.begins_s, reserve * takes_s)
     return dict(zip(ids, due_s.tolist(), strict=True)), dict(zip(ids, (reserve * takes_s).tolist(), strict=True))
+
+
+def _takes_s(jobs: Collection) -> Floats:
+    """(jobs,): seconds that each job takes where it is fastest, start included; infinite where it cannot run."""
+    start_s = np.zeros(jobs.rate.shape) if jobs.start_s is None else jobs.start_s
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(jobs.rate > 0, start_s + jobs.steps[:, None] / jobs.rate, np.inf).min(axis=1)
+    return np.where(jobs.steps > 0, found, 0.0)

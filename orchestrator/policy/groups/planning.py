@@ -37,6 +37,7 @@ from orchestrator.policy.groups.program import Allocation
 from orchestrator.policy.groups.solving import cheapest, in_time
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, RejectionReason
+from orchestrator.policy.ranking.limits import SAFE, Bools, affordable
 from orchestrator.policy.telling.explain import why_over_limits
 
 STAY, BY_ORDER = 1e-5, 1e-9
@@ -116,6 +117,8 @@ class Asked:
     begins_s: Floats
     """(jobs,): the least time (seconds) that a job which runs nowhere takes to start. Deadlines in `jobs` count from
     then."""
+    paid: Bools
+    """(jobs, ways): whether the job's own budget, if it has one, surely pays for the way, or the job runs there."""
 
 
 def asked(
@@ -140,12 +143,15 @@ def asked(
     limits = MoveLimits() if limits is None else limits
     filters: dict[int, Filter] = {}
     rates: list[dict[int, float]] = []
+    too_dear: list[frozenset[int]] = []
     planned: list[Demand] = []
     for demand in demands:
         if demand.nodes not in filters:
             filters[demand.nodes] = Filter(of_machines(market, demand.nodes), limits)
         try:
-            rates.append(_rates(demand, filters[demand.nodes], market, perf, running.get(demand.job.id)))
+            of_job, dear = _rates(demand, filters[demand.nodes], market, perf, running.get(demand.job.id))
+            rates.append(of_job)
+            too_dear.append(dear)
             planned.append(demand)
         except InfeasibleError:
             if not partly:
@@ -155,10 +161,11 @@ def asked(
         {row for of_job in rates for row in of_job}, key=lambda row: (int(market.price[row]), market.ids[row])
     )
     column = {row: index for index, row in enumerate(rows)}
-    rate = np.zeros((len(demands), len(rows)))
+    rate, paid = np.zeros((len(demands), len(rows))), np.ones((len(demands), len(rows)), dtype=bool)
     for index, of_job in enumerate(rates):
         for row, value in of_job.items():
             rate[index, column[row]] = value
+            paid[index, column[row]] = row not in too_dear[index]
     names, quotas = _quotas(market, rows)
     waits = np.array([each.job.id not in running for each in demands])
     setup_s = np.array([each.setup_s for each in demands])
@@ -177,7 +184,8 @@ def asked(
         start_s=start_s,
     )
     limited = tuple(row in market.rooms for row in rows)
-    return Asked(jobs, tuple(demands), tuple(rows), tuple(market.ids[row] for row in rows), names, limited, begins_s)
+    ids = tuple(market.ids[row] for row in rows)
+    return Asked(jobs, tuple(demands), tuple(rows), ids, names, limited, begins_s, paid)
 
 
 def joint(
@@ -234,8 +242,9 @@ def joint(
 
 def _rates(
     demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None
-) -> dict[int, float]:
-    """Steps/s by row of the market, for the rows that matter to a job.
+) -> tuple[dict[int, float], frozenset[int]]:
+    """(steps/s by row of the market, for the rows that matter to a job; those of them for which its budget may not
+    pay, except where it runs).
 
     Of the usable rows with the same kind of hardware under the same quotas, this is the one where the job costs least,
     including its start; for a job with a deadline, also the one that starts soonest; and the row where the job runs.
@@ -287,7 +296,8 @@ def _rates(
             f"{name}: no offer fits it now{why}",
             hint=f"see why: tradewind plan {name}.yaml --why, or relax its job file",
         )
-    return found
+    sure = set(forecast.pool.rows[affordable(demand, forecast) == SAFE].tolist())
+    return found, frozenset(found) - sure - {forecast.pool.current}
 
 
 def _quotas(market: Market, rows: Sequence[int]) -> tuple[tuple[QuotaName, ...], tuple[Quota, ...]]:

@@ -50,10 +50,10 @@ NOTHING = Needed(0, 0)
 
 
 def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
-    """The needed budget of a job; the one that it has is ignored."""
+    """The needed budget of a job; the one that it has is ignored, and so is a deadline that is not its own."""
     if not forecast.known or not filtered.usable.any():
         return NOTHING
-    free, pool, usable = _with_budget(demand, None), forecast.pool, filtered.usable
+    free, pool, usable = _with_budget(_by_own_deadline(demand), None), forecast.pool, filtered.usable
     spent = demand.spent_nano_usd
     cost = np.maximum(forecast.high.cost, _to_rent(demand, forecast))
     paid = demand.reserve.with_reserve(spent + cost, pool.price_s, forecast.longest_step_s, pool.spot)
@@ -115,3 +115,10 @@ def promised_by_start(
 
 def _with_budget(demand: Demand, budget_nano_usd: int | None) -> Demand:
     return replace(demand, job=replace(demand.job, spec=replace(demand.job.spec, budget_nano_usd=budget_nano_usd)))
+
+
+def _by_own_deadline(demand: Demand) -> Demand:
+    if not demand.hurries:
+        return demand
+    spec = replace(demand.job.spec, deadline_s=None, deadline_at_ms=demand.own_due_ms)
+    return replace(demand, job=replace(demand.job, spec=spec), hurries=False)

@@ -48,6 +48,8 @@ def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: i
         first = "no other offer finishes much earlier"
     elif seconds > ranking.earliest_s:
         first = f"within {TIME_TOLERANCE:.0%} of the earliest finish{within}, it costs least"
+    if demand.hurries:
+        return f"it cannot end in time for the jobs after it; {first}, {span(late_s)} too late for them"
     return f"the deadline cannot be met; {first}, {span(late_s)} late"
 
 
@@ -56,19 +58,24 @@ def _why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, sh
     if ranking.tier(row) == IMPOSSIBLE or shown.seconds > left_s:
         return _too_late(demand, forecast, row, shown)
     if shown.most_seconds > left_s:
-        return f"could finish {span(shown.most_seconds - left_s)} after the deadline"
+        return f"could finish {_after(demand, shown.most_seconds - left_s)}"
     late_s = float(forecast.high.seconds[forecast.pool.at(row)]) - left_s
     if late_s > 0:
-        return f"could finish {span(late_s)} after the deadline{_alone(forecast, row)}"
+        return f"could finish {_after(demand, late_s)}{_alone(forecast, row)}"
     return "leaves no time to switch to on-demand if the machine is lost"
 
 
 def _too_late(demand: Demand, forecast: Forecast, row: int, shown: Shown) -> str:
     left_s = time_left_s(demand, forecast) or 0.0
     if shown.seconds > left_s:
-        return f"would finish {span(shown.seconds - left_s)} after the deadline"
+        return f"would finish {_after(demand, shown.seconds - left_s)}"
     late_s = float(forecast.mid.seconds[forecast.pool.at(row)]) - left_s
-    return f"would finish {span(late_s)} after the deadline{_alone(forecast, row)}"
+    return f"would finish {_after(demand, late_s)}{_alone(forecast, row)}"
+
+
+def _after(demand: Demand, late_s: float) -> str:
+    """`3.2 h after the deadline`, if it is the job's own."""
+    return f"{span(late_s)} {'too late for the jobs after it' if demand.hurries else 'after the deadline'}"
 
 
 def _alone(forecast: Forecast, row: int) -> str:

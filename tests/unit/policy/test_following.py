@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.policy import Demand, MoveLimits, Running
 from orchestrator.policy.groups.following import due_for_what_follows, hurrying
+from orchestrator.policy.needed_budget import needed_budgets
 from providers.money import usd
 from tests.unit.policy.conftest import NOW, DecisionCase
 
@@ -80,3 +81,25 @@ def test_jobs_that_no_deadline_depends_on_do_not_hurry(case: DecisionCase) -> No
     demands: Sequence[Demand] = (first, other)
     found = due_for_what_follows(demands, [then, last], case.market(), case.perf(), {}, MoveLimits())
     assert set(found) == {first.job.id}
+
+
+def test_a_job_without_a_deadline_is_not_called_late_because_of_one_that_comes_after_it(case: DecisionCase) -> None:
+    first, _ = pair(case, 14_000.0, "1.00")
+    hurried = hurrying(first, NOW + 60_000)
+    reason = case.decide(hurried).reason
+    assert "too late for the jobs after it" in reason
+    assert "deadline" not in reason.partition("; jobs after it have deadlines")[0]
+    assert "finish late" not in reason
+    found = needed_budgets([hurried, first], case.market(), case.perf(), limits=MoveLimits())
+    assert found == needed_budgets([first], case.market(), case.perf(), limits=MoveLimits())
+
+
+def test_a_budget_that_is_enough_counts_the_own_deadline_of_a_job_that_hurries(case: DecisionCase) -> None:
+    first, _ = pair(case, 14_000.0, "1.00")
+    due = replace(first, job=replace(first.job, spec=replace(first.job.spec, deadline_at_ms=NOW + 7_200_000)))
+    own, without, hurried = (
+        needed_budgets([each], case.market(), case.perf(), limits=MoveLimits())[first.job.id]
+        for each in (due, first, hurrying(due, NOW + 60_000))
+    )
+    assert own == hurried
+    assert own.enough > without.enough

@@ -6,14 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from orchestrator.market import Listing, Market, rooms
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 from orchestrator.policy import Demand, MoveLimits, Running
 from orchestrator.policy.group_turns import NOTHING_LATER, GroupRules, Later, group_turns
+from orchestrator.policy.groups.following import in_time_for_what_follows
+from orchestrator.policy.groups.planning import asked
 from orchestrator.policy.time_sharing import Given, History
 from providers.base import Covered, Quota
+from providers.money import usd
 from tests.unit.policy.conftest import DecisionCase
 
 HOUR_STEPS = 3600  # at one step per second
@@ -295,6 +299,32 @@ def test_a_job_that_hurries_for_another_has_a_machine_that_is_fast_enough(
     later = Later((last,), {"last": ("first",)})
     found = given(case, jobs, quota(1, "cheap"), replace(quota(1, "fast"), name="fast"), policy=policy, later=later)
     assert kept_off(found, jobs)["first"] == {cheap}
+
+
+@pytest.mark.parametrize(("budget", "hurries"), [("30.00", False), ("90.00", True)])
+@pytest.mark.parametrize("policy", GROUP_POLICIES)
+def test_a_job_hurries_for_another_only_with_what_its_own_budget_surely_pays_for(
+    case: DecisionCase, policy: GroupPolicy, budget: str, hurries: bool
+) -> None:
+    """It costs about $10 on the cheap machine and $45 on the fast one."""
+    cheap, fast = case.offer("cheap", 1.0), case.offer("fast", 9.0, gpu="SIM-L")
+    rates = {"SIM-M": 1.0, "SIM-L": 2.0}
+    first = job(case, "first", hours=10.0, rates=rates, budget_nano_usd=usd(budget))
+    jobs = [first, job(case, "other", hours=9.0, rates=rates)]
+    last = job(case, "last", hours=10.0, rates=rates, deadline_at_ms=case.now + 11 * HOUR_MS)
+    later = Later((last,), {"last": ("first",)})
+    quotas = quota(1, "cheap"), replace(quota(1, "fast"), name="fast")
+    found = given(case, jobs, *quotas, policy=policy, later=later)
+    if hurries:
+        assert kept_off(found, jobs)["first"] == {cheap}
+    else:
+        patient = replace(last, job=replace(last.job, spec=replace(last.job.spec, deadline_at_ms=None)))
+        assert found == given(case, jobs, *quotas, policy=policy, later=replace(later, demands=(patient,)))
+    market = Market.as_of(case.now, offers=case.offers, prices=case.prices, startup_s={"local": 0.0})
+    asked_now = asked(jobs, market, case.perf())
+    in_time = in_time_for_what_follows(asked_now, asked((*jobs, last), market, case.perf()), later.after)
+    assert (in_time.jobs.deadline_s[0] < np.inf) == hurries
+    assert hurries == bool(asked_now.paid[0, asked_now.ids.index(fast)])
 
 
 def test_a_job_does_not_hurry_for_one_that_is_late_anyway(case: DecisionCase) -> None:
