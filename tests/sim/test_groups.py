@@ -11,8 +11,8 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.model import Expected, GpuRequest, Group, Job, JobSpec
 from orchestrator.services.caller import Caller
-from orchestrator.services.groups.orders import set_group_budget
-from orchestrator.services.jobs.commands import set_budget
+from orchestrator.services.groups.orders import resume_group, set_group_budget
+from orchestrator.services.jobs.commands import pause, set_budget
 from orchestrator.services.jobs.explain import explain
 from orchestrator.services.jobs.plan import planned
 from providers.hardware import GIB
@@ -409,3 +409,22 @@ def test_advice_about_the_only_job_that_is_left_gives_its_id_where_another_has_i
     home.tick()
     raised = set_group_budget(home.installation, "chain", "1.00", caller=Caller("me"))
     assert raised.message.endswith(f"; to continue: tradewind resume {a.id}")
+
+
+def test_a_group_is_resumed_without_the_jobs_that_their_budgets_would_pause_again(home: SimulatedInstallation) -> None:
+    a, b = grouped(home, "ab", steps=600)
+    with home.installation.store.write() as tx:
+        tx.set_budget(a.id, usd("0.12"))
+    home.until_state(a, "paused")
+    with pytest.raises(UsageError, match="a would be paused again at once: its") as caught:
+        resume_group(home.installation, "chain", caller=Caller("me"))
+    assert caught.value.hint.endswith(", then tradewind resume --group chain")
+    pause(home.installation, b.id, caller=Caller("me"))
+    home.until_state(b, "paused")
+    resumed = resume_group(home.installation, "chain", caller=Caller("me"))
+    assert resumed.job_ids == (b.id,)
+    assert re.search(
+        r"^1 job of chain will resume .*; a would be paused again at once: its \$0\.12 budget is too small; "
+        r"to resume it, too: tradewind budget set a \d+\.\d\d$",
+        resumed.message,
+    ), resumed.message

@@ -345,3 +345,12 @@ def test_alternatives_list_every_offer_once_the_chosen_first_the_rejected_last(c
     placement = case.decide(Demand(case.job(where=Where(regions=("eu-*",))), STEPS))
     assert [a.offer_id.split("/")[3] for a in placement.alternatives] == ["d", "b", "a", "c"]
     assert [bool(a.reason) for a in placement.alternatives] == [False, True, True, True]
+
+
+def test_offers_that_are_left_to_other_jobs_are_said_to_be_reserved_for_them(case):
+    taken = case.offer("taken", 1)
+    placement = case.decide(replace(Demand(case.job(), STEPS), reserved=(taken,)))
+    assert placement.reason == (
+        f"no offer fits: 1 of 1 fail on a reservation for other jobs; nearest miss {taken}: "
+        "reserved for other jobs now; this job has its turn later"
+    )
