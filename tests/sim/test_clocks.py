@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from orchestrator.model import JobSpec
-from tests.sim.harness import SimulatedInstallation, train_spec
+from providers.money import usd
+from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth, train_spec
 
 HOUR_MS = 3_600_000
 
@@ -32,3 +34,46 @@ def test_the_daily_decision_is_not_put_off_by_a_clock_that_was_a_year_fast(home:
     home.clock.start_ms -= 365 * 24 * HOUR_MS
     home.tick()
     assert decided_ms() <= home.clock.now_ms()
+
+
+def test_prices_collected_by_a_clock_that_was_an_hour_fast_are_known_when_it_is_put_right(
+    home: SimulatedInstallation,
+) -> None:
+    """The cloud dates its prices itself, before they were collected."""
+    home.clock.start_ms += HOUR_MS
+    home.tick()
+    home.clock.start_ms -= HOUR_MS
+    home.until_state(home.submit(steps=5), "finished")
+
+
+def test_prices_that_change_after_a_clock_that_was_an_hour_fast_is_put_right_are_booked(
+    home: SimulatedInstallation,
+) -> None:
+    home.tick()
+    home.clock.start_ms += HOUR_MS
+    home.plane._ctx.pacing.pop("collect:fake")
+    home.tick()  # the prices of the next hour seem to be known
+    home.clock.start_ms -= HOUR_MS
+    job = home.submit(steps=20)
+    home.until_step(job, 5)
+    assert all(each.period_end_ms <= home.clock.now_ms() for each in home.read(lambda tx: tx.entries()))
+    for dollars in ("1.50", "1.20"):
+        home.cloud.set_price(CHEAP.id, usd(dollars))
+        home.run_for(4.0)
+    home.settle()
+    check_truth(home)
+
+
+def test_a_notice_that_is_read_after_its_time_names_no_negative_span(
+    install: Callable[..., SimulatedInstallation],
+) -> None:
+    home = install(behaviour=replace(BRISK, boot_s=20.0))
+    job = home.submit(steps=20)
+    home.until(lambda: any(run.instance_id is not None for run in home.runs(job)))
+    (run,) = home.runs(job)
+    home.cloud.preempt(home.machine(run).id, notice_s=5.0)
+    home.clock.start_ms += HOUR_MS
+    home.settle()
+    (notice,) = home.events(job, "instance.notice")
+    assert notice.message == f"{run.offer_id} is being preempted"
+    assert notice.data["left_s"] == 0

@@ -38,11 +38,11 @@ def accrue(ctx: Context, every_s: float) -> None:
     them in one tick."""
     living = [run for run in ctx.work.runs if run.billed_from_ms is not None]
     due = ctx.few_due("accrue", living, lambda run: run.id, every_s, BOOKED_AT_ONCE)
-    contained_writes(ctx, Compartment.ACCRUE, due, lambda run: run.job_id, _accrue_one)
+    contained_writes(ctx, Compartment.ACCRUE, due, lambda run: run.job_id, partial(_accrue_one, ctx.now_ms))
 
 
-def _accrue_one(tx: Tx, run: Run) -> None:
-    known_ms = prices_known_until_ms(tx, run.offer_id)
+def _accrue_one(now_ms: int, tx: Tx, run: Run) -> None:
+    known_ms = prices_known_until_ms(tx, run.offer_id, now_ms)
     if known_ms is not None:
         book(tx, run.id, known_ms)
 
@@ -69,7 +69,7 @@ def settle(
     with installation.store.write(leadership) as tx:
         if tx.run(run.id).billed_to_ms is not None:
             return True
-        known_ms = prices_known_until_ms(tx, run.offer_id)
+        known_ms = prices_known_until_ms(tx, run.offer_id, now_ms)
         if billed_from_ms is not None and (known_ms is None or known_ms < end_ms):
             return False
         if billed_from_ms is not None:
@@ -196,9 +196,11 @@ def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
     return int(rate_per_hour * market_s * 1000) // MS_PER_HOUR
 
 
-def prices_known_until_ms(tx: Tx, offer_id: str) -> int | None:
-    """The market time up to which all price changes of an offer are in the store; None if there are none."""
-    return tx.priced_to_ms(offer_id)
+def prices_known_until_ms(tx: Tx, offer_id: str, now_ms: int) -> int | None:
+    """The market time up to which all price changes of an offer are in the store; None if there are none, or if the
+    last poll was dated by a clock that was ahead of `now_ms`: nothing is known of the time since that poll."""
+    known_ms = tx.priced_to_ms(offer_id)
+    return None if known_ms is None or known_ms > now_ms else known_ms
 
 
 def meter(installation: Installation, run: Run) -> Callable[[], None] | None:

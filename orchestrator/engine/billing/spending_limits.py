@@ -318,7 +318,7 @@ def possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
     more = rise = 0
     for run in runs:
         if run.billed_to_ms is None and run.billed_from_ms is not None and run.offer_id.endswith(CapacityType.SPOT):
-            known_ms = prices_known_until_ms(tx, run.offer_id)
+            known_ms = prices_known_until_ms(tx, run.offer_id, now_ms)
             since_ms = run.billed_from_ms if known_ms is None else max(known_ms, run.billed_from_ms)
             price = run.nodes * price_now(tx, run.offer_id, now_ms)
             more += reserve_nano_usd(price, max(0, now_ms - since_ms) / 1000)

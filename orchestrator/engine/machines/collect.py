@@ -99,13 +99,14 @@ def collect_from(
 
 
 def question(installation: Installation, provider: Provider) -> Callable[[], Polled]:
-    """The call that polls a provider: for all price changes since its last successful poll (at first, of the last
-    BEFORE_MS) if it has a history; else for the present prices."""
+    """The call that polls a provider: for all price changes since its last successful poll if it has a history (at
+    first, and after one dated by a clock that was ahead, of the last BEFORE_MS); else for the present prices."""
     if not isinstance(provider, ProvidesPriceHistory):
         return lambda: _polled(provider, provider.prices)
     with installation.store.read() as tx:
         known_ms = tx.last_good_poll_ms(provider.name)
-    since_ms = installation.clock.now_ms() - BEFORE_MS if known_ms is None else known_ms
+    now_ms = installation.clock.now_ms()
+    since_ms = now_ms - BEFORE_MS if known_ms is None or known_ms > now_ms else known_ms
     return lambda: _polled(provider, lambda: provider.price_history(since_ms))
 
 
@@ -155,7 +156,7 @@ def record(
         if {offer.id for offer in listed} != named:
             tx.put_offers(provider.name, offers, whole=not suspect)
         changed = 0
-        if any(_is_new(known.get(point.offer_id), point) for point in prices):
+        if any(_is_new(known.get(point.offer_id), point, started) for point in prices):
             changed = _judge(tx, provider.name, installation.clock.now_ms(), offers, prices, known, judge_of)
         tx.record_poll(provider.name, started, installation.clock.now_ms(), len(offers), changed, None, suspect=suspect)
         tx.set_closed(provider.name, _closed(provider))
@@ -181,11 +182,10 @@ def _judge(
     return changed
 
 
-def _is_new(known: PricePoint | None, point: PricePoint) -> bool:
-    return known is None or (known.effective_at_ms, known.nano_usd_per_hour) != (
-        point.effective_at_ms,
-        point.nano_usd_per_hour,
-    )
+def _is_new(known: PricePoint | None, point: PricePoint, now_ms: int) -> bool:
+    if known is None or known.observed_at_ms > now_ms:  # by a clock that was ahead
+        return True
+    return (known.effective_at_ms, known.nano_usd_per_hour) != (point.effective_at_ms, point.nano_usd_per_hour)
 
 
 def _unconfirmed(tx: Tx) -> dict[str, PricePoint]:

@@ -236,13 +236,14 @@ def _notice(ctx: Context, job: Job, run: Run, instance: Instance) -> bool:
         if any(event.run_id == run.id for event in tx.events(job_id=job.id, kinds=("instance.notice",))):
             ctx.pacing[recorded] = ctx.installation.clock.monotonic_s()  # by an earlier control plane
             return False
-    left_s = (instance.notice_deadline_ms - ctx.now_ms) / 1000
+    left_s = max(0.0, (instance.notice_deadline_ms - ctx.now_ms) / 1000)  # the clocks may differ
+    when = f"will be preempted in {left_s:.0f} market seconds" if left_s >= 1.5 else "is being preempted"
     with ctx.write() as tx:
         tx.add_availability(run.offer_id, ctx.now_ms, "notice", run.id, "")
         ctx.event(
             tx,
             "instance.notice",
-            f"{run.offer_id} will be preempted in {left_s:.0f} market seconds",
+            f"{run.offer_id} {when}",
             job,
             run=run,
             left_s=left_s,

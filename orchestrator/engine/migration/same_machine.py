@@ -86,7 +86,7 @@ def _asked(
 def _billable_to_ms(ctx: Context, run: Run, now: int) -> int | None:
     assert run.billed_from_ms is not None
     with ctx.installation.store.read() as tx:
-        known_ms = prices_known_until_ms(tx, run.offer_id)
+        known_ms = prices_known_until_ms(tx, run.offer_id, ctx.now_ms)
     began_ms = max(run.billed_from_ms, run.training_from_ms or 0)
     return None if known_ms is None or min(now, known_ms) <= began_ms else min(now, known_ms)
 

@@ -49,8 +49,10 @@ class PriceRows(OfferRows):
 
         A point is skipped if its offer already has one with the same `effective_at_ms`, or if the one before it has the
         same price and was observed no later. So history that is learned late must include every change up to the
-        present, as from ProvidesPriceHistory. Raises NotFoundError for an unknown offer.
+        present, as from ProvidesPriceHistory. If a clock was ahead when a point was observed, the same point observed
+        now is stored as a change from now on. Raises NotFoundError for an unknown offer.
         """
+        now_ms = self._clock.now_ms()
         ordered = sorted(points, key=lambda point: (point.effective_at_ms, point.observed_at_ms))
         keys, newest = self._keys_and_newest({point.offer_id for point in ordered})
         sources = self._source_keys({point.source for point in ordered})
@@ -60,15 +62,19 @@ class PriceRows(OfferRows):
         for point in ordered:
             key = keys[point.offer_id]
             series = known[key]
-            place = bisect_left(series, (point.effective_at_ms,))
-            if place < len(series) and series[place].effective_at_ms == point.effective_at_ms:
+            since_ms = point.effective_at_ms
+            place = bisect_left(series, (since_ms,))
+            if _is_at(series, place, since_ms) and point.observed_at_ms <= now_ms < series[place].observed_at_ms:
+                since_ms = point.observed_at_ms
+                place = bisect_left(series, (since_ms,))
+            if _is_at(series, place, since_ms):
                 continue
-            entry = _Known(point.effective_at_ms, point.observed_at_ms, point.nano_usd_per_hour)
+            entry = _Known(since_ms, point.observed_at_ms, point.nano_usd_per_hour)
             if place and _adds_nothing(series[place - 1], entry):
                 continue
             row = {
                 "offer_key": key,
-                "effective_at_ms": point.effective_at_ms,
+                "effective_at_ms": since_ms,
                 "observed_at_ms": point.observed_at_ms,
                 "nano_usd_per_hour": point.nano_usd_per_hour,
                 "source_key": sources[point.source],
@@ -76,7 +82,7 @@ class PriceRows(OfferRows):
             if place == len(series):
                 newest[key] = row
             series.insert(place, entry)
-            first_day.setdefault(key, point.effective_at_ms // DAY_MS)
+            first_day.setdefault(key, since_ms // DAY_MS)
             fresh.append(row)
         if fresh:
             self._insert_many(price_point, fresh)
@@ -393,6 +399,11 @@ def _mean_within(asked: str) -> str:
         "/ sum(until_ms - since_ms) AS NUMERIC)) AS BIGINT) "
         "FROM held GROUP BY number HAVING sum(until_ms - since_ms) > 0"
     )
+
+
+def _is_at(series: Sequence[_Known], place: int, effective_at_ms: int) -> bool:
+    """Whether a price at `place` took effect at this time."""
+    return place < len(series) and series[place].effective_at_ms == effective_at_ms
 
 
 def _adds_nothing(before: _Known, entry: _Known) -> bool:
