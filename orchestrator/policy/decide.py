@@ -16,7 +16,7 @@ from itertools import chain, takewhile
 from operator import attrgetter
 from types import MappingProxyType
 
-from orchestrator.market import Market, of_machines
+from orchestrator.market import Market
 from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
@@ -27,7 +27,7 @@ from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
-from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, RejectionReason
+from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, Filters, RejectionReason
 from orchestrator.policy.ranking.limits import lacks_money
 from orchestrator.policy.ranking.order import rank, reasons_to_go
 from orchestrator.policy.ranking.patience import waiting
@@ -74,14 +74,14 @@ def decide(
     limits = limits if limits is not None else MoveLimits()
     moves = {job_id: where.move for job_id, where in running.items() if where.move is not None}
     moves |= {job_id: move for job_id, move in underway.items() if job_id not in running}
-    known: dict[int, tuple[Market, dict[int, Filter], dict[Hashable, Placement]]] = {}
+    known: dict[int, tuple[Market, Filters, dict[Hashable, Placement]]] = {}
 
     def placed(demand: Demand, there: Market) -> Placement:
         # Keeping the market ensures that no other object gets its id.
-        _, filters, twins = known.setdefault(id(there), (there, {}, {}))
-        filtering = filters.get(demand.nodes)
-        if filtering is None:
-            filtering = filters[demand.nodes] = Filter(of_machines(there, demand.nodes), limits)
+        if id(there) not in known:
+            known[id(there)] = there, Filters(there, limits), {}
+        _, filters, twins = known[id(there)]
+        filtering = filters.of(demand.nodes)
         where, move = running.get(demand.job.id), moves.get(demand.job.id)
         return _place(demand, filtering, filtering.market, perf, where, move, limits, twins, complete=complete)
 
@@ -164,7 +164,15 @@ def considered(
     demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None, move: Underway | None
 ) -> tuple[Filtered, Forecast]:
     """(the offers that the job may use, the forecast of the job on them)."""
-    filtered = filtering(
+    filtered = usable(demand, filtering, market, perf, running, move)
+    return filtered, forecast_of(demand, filtered.pool, perf, running)
+
+
+def usable(
+    demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None, move: Underway | None
+) -> Filtered:
+    """The offers that the job may use."""
+    return filtering(
         demand.job.spec,
         None if running is None or running.leaving else market.row(running.offer_id),
         shortfalls=perf.shortfalls(demand.job, market.listing.kinds),
@@ -175,7 +183,6 @@ def considered(
         setup_s=demand.setup_s,
         rent=demand.rent,
     )
-    return filtered, forecast_of(demand, filtered.pool, perf, running)
 
 
 def _equality_key(demand: Demand, forecast: Forecast, filtered: Filtered) -> Hashable:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.market import Market, of_machines
+from orchestrator.market import Market
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import Filter, Filtered
+from orchestrator.policy.ranking.eligible import Filtered, Filters
 from orchestrator.policy.ranking.enough import Needed, needed, to_start
 
 
@@ -40,9 +40,7 @@ def budgets_to_start(
 def _considered(
     demands: Sequence[Demand], market: Market, perf: PerfBook, limits: MoveLimits
 ) -> Iterator[tuple[Demand, Filtered, Forecast]]:
-    filters: dict[int, Filter] = {}
+    filters = Filters(market, limits)
     for demand in demands:
-        if demand.nodes not in filters:
-            filters[demand.nodes] = Filter(of_machines(market, demand.nodes), limits)
-        filtering = filters[demand.nodes]
+        filtering = filters.of(demand.nodes)
         yield demand, *considered(demand, filtering, filtering.market, perf, None, None)

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.market import Market, of_machines, rooms_without, units_taken
+from orchestrator.market import Market, rooms_without, units_taken
 from orchestrator.perf import PerfBook
 from orchestrator.policy.demand import Demand, MoveLimits
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.rounds import Bools, Room
 from orchestrator.policy.groups.time_slices import Contender, Fairness, fair_shares, in_whole_machines, turns
 from orchestrator.policy.projects import weighted
-from orchestrator.policy.ranking.eligible import NONE, Filter, RejectionReason
+from orchestrator.policy.ranking.eligible import NONE, Filter, Filters, RejectionReason
 
 TAKEN = (
     NONE,
@@ -98,13 +98,13 @@ def take_turns(
         return None
     room = _room(market, ways, rules)
     way_of = {market.ids[row]: number for number, rows in enumerate(ways) for row in rows}
-    filters: dict[int, Filter] = {}
+    filters = Filters(market, MoveLimits())
     contenders = []
     for demand in sorted(demands, key=lambda each: each.job.id):
         past = history[demand.job.id]
         if past.on is not None and past.on not in way_of:
             continue  # it runs on a rented machine
-        filtering = filters.setdefault(demand.nodes, Filter(of_machines(market, demand.nodes), MoveLimits()))
+        filtering = filters.of(demand.nodes)
         found = _contender(demand, past, filtering, ways, way_of, room, perf, rules)
         if found is not None:
             contenders.append(found)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from orchestrator.market import Market, of_machines
+from orchestrator.market import Market
 from orchestrator.model import Job
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
@@ -19,8 +19,8 @@ from orchestrator.policy.groups.planning import NOWHERE, Asked, asked, joint, wi
 from orchestrator.policy.groups.problem import Floats
 from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.groups.urgency import URGENT
-from orchestrator.policy.ranking.eligible import Filter
-from orchestrator.policy.ranking.order import rank
+from orchestrator.policy.ranking.eligible import Filters
+from orchestrator.policy.ranking.order import may_keep_limits
 
 
 def knowing_what_follows(
@@ -87,7 +87,8 @@ def due_for_what_follows(
         for each in (*demands, *later)
         if each.job.id in hurry or (each.job.after and each.job.deadline_at_ms is not None)
     ]
-    of_all = asked(concerned, market, perf, running, limits=limits, partly=True)
+    filters = Filters(market, limits)
+    of_all = asked(concerned, market, perf, running, limits=limits, partly=True, filters=filters)
     if not of_all.rows:
         return {}
     of_all = replace(of_all, jobs=replace(of_all.jobs, start_s=_with_moves_s(of_all, running)))
@@ -104,7 +105,7 @@ def due_for_what_follows(
             spare_s, short_s = due_s[job_id] - takes_s[job_id], longer_s[job_id] - until_s
             until_s = takes_s[job_id] + (longer_s[job_id] - takes_s[job_id]) * spare_s / (spare_s + short_s)
         due_ms = market.at + round(1000 * until_s)
-        if (own_ms is None or due_ms < own_ms) and _can(hurrying(each, due_ms), market, perf, running, limits):
+        if (own_ms is None or due_ms < own_ms) and _can(each, due_ms, filters, perf, running.get(job_id)):
             found[job_id] = due_ms
     return found
 
@@ -125,13 +126,13 @@ def hurrying(demand: Demand, due_ms: int) -> Demand:
     return replace(demand, job=replace(demand.job, spec=spec), hurries=True, own_due_ms=demand.job.deadline_at_ms)
 
 
-def _can(demand: Demand, market: Market, perf: PerfBook, running: Mapping[str, Running], limits: MoveLimits) -> bool:
+def _can(demand: Demand, due_ms: int, filters: Filters, perf: PerfBook, running: Running | None) -> bool:
     """Whether a job that hurries may be on time within its budget."""
     if demand.job.spec.budget_nano_usd is None:
         return True
-    filtering = Filter(of_machines(market, demand.nodes), limits)
-    filtered, forecast = considered(demand, filtering, filtering.market, perf, running.get(demand.job.id), None)
-    return rank(demand, forecast, filtered).mode in ("safe", "likely")
+    filtering, hurried = filters.of(demand.nodes), hurrying(demand, due_ms)
+    filtered, forecast = considered(hurried, filtering, filtering.market, perf, running, None)
+    return may_keep_limits(hurried, forecast, filtered)
 
 
 def _due_s(of_all: Asked, after: Order, reserve: float = 1.0) -> tuple[dict[str, float], dict[str, float]]:

@@ -12,17 +12,17 @@ Ties are broken in this order: stay, then the cheapest way, then the offer's id 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
 from orchestrator.errors import InfeasibleError
-from orchestrator.market import Market, QuotaName, Room, of_machines, why_over_quota
+from orchestrator.market import Market, QuotaName, Room, why_over_quota
 from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
-from orchestrator.policy.decide import considered
+from orchestrator.policy.decide import usable
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.entitlement import alone
@@ -36,8 +36,9 @@ from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.program import Allocation
 from orchestrator.policy.groups.solving import cheapest, in_time
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, RejectionReason
-from orchestrator.policy.ranking.limits import SAFE, Bools, affordable
+from orchestrator.policy.ranking.cost import estimated, forecast_of
+from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, Filtered, Filters, RejectionReason
+from orchestrator.policy.ranking.limits import SAFE, Bools, affordable, budget_left
 from orchestrator.policy.telling.explain import why_over_limits
 
 STAY, BY_ORDER = 1e-5, 1e-9
@@ -131,8 +132,10 @@ def asked(
     ages_s: Mapping[str, float] | None = None,
     limits: MoveLimits | None = None,
     partly: bool = False,
+    filters: Filters | None = None,
 ) -> Asked:
-    """The collection of these jobs on this market.
+    """The collection of these jobs on this market. `filters`: those of this market and these limits, if there are any
+    already.
 
     `weights` and `ages_s` are by job id. `ages_s` is for how long (market seconds) a job has wanted a machine; by
     default, since it was submitted.
@@ -141,17 +144,17 @@ def asked(
     use. With `partly`, such jobs are left out instead.
     """
     limits = MoveLimits() if limits is None else limits
-    filters: dict[int, Filter] = {}
+    filters = Filters(market, limits) if filters is None else filters
+    known: dict[Hashable, dict[int, float]] = {}
     rates: list[dict[int, float]] = []
     too_dear: list[frozenset[int]] = []
     planned: list[Demand] = []
     for demand in demands:
-        if demand.nodes not in filters:
-            filters[demand.nodes] = Filter(of_machines(market, demand.nodes), limits)
         try:
-            of_job, dear = _rates(demand, filters[demand.nodes], market, perf, running.get(demand.job.id))
+            filtering, where = filters.of(demand.nodes), running.get(demand.job.id)
+            of_job = _rates(demand, filtering, market, perf, where, known)
             rates.append(of_job)
-            too_dear.append(dear)
+            too_dear.append(_too_dear(demand, of_job, filtering, perf, where))
             planned.append(demand)
         except InfeasibleError:
             if not partly:
@@ -241,46 +244,39 @@ def joint(
 
 
 def _rates(
-    demand: Demand, filtering: Filter, market: Market, perf: PerfBook, running: Running | None
-) -> tuple[dict[int, float], frozenset[int]]:
-    """(steps/s by row of the market, for the rows that matter to a job; those of them for which its budget may not
-    pay, except where it runs).
+    demand: Demand,
+    filtering: Filter,
+    market: Market,
+    perf: PerfBook,
+    running: Running | None,
+    known: dict[Hashable, dict[int, float]],
+) -> dict[int, float]:
+    """Steps/s by row of the market, for the rows that matter to a job. `known` has those of jobs that run nowhere and
+    are equal in what matters to this.
 
     Of the usable rows with the same kind of hardware under the same quotas, this is the one where the job costs least,
     including its start; for a job with a deadline, also the one that starts soonest; and the row where the job runs.
     """
     name = demand.job.name
-    filtered, forecast = considered(demand, filtering, filtering.market, perf, running, None)
+    filtered = usable(demand, filtering, filtering.market, perf, running, None)
     if demand.total_steps is None:
         raise InfeasibleError(
             f"{name}: the number of its steps is not known", hint="state `train.steps` in its job file"
         )
-    if not forecast.speed_known:
+    if perf.evidence(demand.job) == "none":
         raise InfeasibleError(
             f"{name}: no throughput is known for it on any offer",
             hint="measure it (tradewind profile FILE), or state `expected` in its job file",
         )
-    usable = np.flatnonzero(filtered.rejection_reasons == NONE)
-    kinds, startup_s = market.listing.kind, market.startup_s
-    rate = {kind: estimate.value for kind, estimate in forecast.estimates.items()}
-    best: dict[tuple[int, tuple[Room, ...]], tuple[float, int, str, int]] = {}
-    soonest: dict[tuple[int, tuple[Room, ...]], tuple[float, int, str, int]] = {}
-    for row in (int(each) for each in usable):
-        if (kind := int(kinds[row])) not in rate:
-            continue
-        paid_s = (demand.total_steps - demand.done_steps) / rate[kind]
-        paid_s += 0.0 if running is not None else float(startup_s[row]) + demand.setup_s
-        key = (kind, market.rooms.get(row, ()))
-        price = int(market.price[row])
-        this = (price * paid_s, price, market.ids[row], row)
-        best[key] = min(best.get(key, this), this)
-        if running is None and demand.job.deadline_at_ms is not None:
-            early = (float(startup_s[row]), *this[1:])
-            soonest[key] = min(soonest.get(key, early), early)
-    rows = {row for *_, row in (*best.values(), *soonest.values())}
-    if running is not None and (here := market.row(running.offer_id)) is not None and market.priced[here]:
-        rows.add(here)
-    found = {row: rate[kind] for row in rows if (kind := int(kinds[row])) in rate}
+    rate = {kind: each.value for kind, each in estimated(demand, filtered.pool, perf, {}).items()}
+    steps, hurried = demand.total_steps - demand.done_steps, demand.job.deadline_at_ms is not None
+    key = (filtered, steps, hurried, tuple(rate.items())) if running is None else None
+    found = known.get(key)
+    if found is None:
+        rows = _ways(filtered, market, rate, steps, running, hurried=hurried)
+        found = {row: rate[kind] for row in rows if (kind := int(market.listing.kind[row])) in rate}
+        if key is not None:
+            known[key] = found
     if not found:
         full = np.flatnonzero(np.isin(filtered.rejection_reasons, OVER_QUOTA)).tolist()
         over = [row for row in full if row in market.rooms]
@@ -296,8 +292,50 @@ def _rates(
             f"{name}: no offer fits it now{why}",
             hint=f"see why: tradewind plan {name}.yaml --why, or relax its job file",
         )
+    return found
+
+
+def _too_dear(
+    demand: Demand, rows: Iterable[int], filtering: Filter, perf: PerfBook, running: Running | None
+) -> frozenset[int]:
+    """Those of the rows for which the job's own budget may not pay, except where it runs."""
+    if budget_left(demand) is None:
+        return frozenset()
+    filtered = usable(demand, filtering, filtering.market, perf, running, None)
+    forecast = forecast_of(demand, filtered.pool, perf, running)
     sure = set(forecast.pool.rows[affordable(demand, forecast) == SAFE].tolist())
-    return found, frozenset(found) - sure - {forecast.pool.current}
+    return frozenset(rows) - sure - {forecast.pool.current}
+
+
+def _ways(
+    filtered: Filtered,
+    market: Market,
+    rate: Mapping[int, float],
+    steps: int,
+    running: Running | None,
+    *,
+    hurried: bool,
+) -> set[int]:
+    """The rows that matter to a job with so many steps left; `hurried`: it has a deadline."""
+    kinds, startup_s = market.listing.kind, market.startup_s
+    best: dict[tuple[int, tuple[Room, ...]], tuple[float, int, str, int]] = {}
+    soonest: dict[tuple[int, tuple[Room, ...]], tuple[float, int, str, int]] = {}
+    for row in np.flatnonzero(filtered.rejection_reasons == NONE).tolist():
+        if (kind := int(kinds[row])) not in rate:
+            continue
+        paid_s = steps / rate[kind]
+        paid_s += 0.0 if running is not None else float(startup_s[row]) + filtered.setup_s
+        key = (kind, market.rooms.get(row, ()))
+        price = int(market.price[row])
+        this = (price * paid_s, price, market.ids[row], row)
+        best[key] = min(best.get(key, this), this)
+        if running is None and hurried:
+            early = (float(startup_s[row]), *this[1:])
+            soonest[key] = min(soonest.get(key, early), early)
+    rows = {row for *_, row in (*best.values(), *soonest.values())}
+    if running is not None and (here := market.row(running.offer_id)) is not None and market.priced[here]:
+        rows.add(here)
+    return rows
 
 
 def _quotas(market: Market, rows: Sequence[int]) -> tuple[tuple[QuotaName, ...], tuple[Quota, ...]]:

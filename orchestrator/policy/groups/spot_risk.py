@@ -13,13 +13,13 @@ from math import isfinite
 
 import numpy as np
 
-from orchestrator.market import Market, of_machines
+from orchestrator.market import Market
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
 from orchestrator.policy.groups.course import Course
 from orchestrator.policy.groups.planning import NOWHERE
-from orchestrator.policy.ranking.eligible import Filter, RejectionReason
+from orchestrator.policy.ranking.eligible import Filters, RejectionReason
 from orchestrator.policy.ranking.order import rank
 from orchestrator.policy.telling.nearest import hopeless
 
@@ -44,7 +44,7 @@ def refused_alone(
     """The jobs with a deadline that are planned on spot machines which they would not use alone when they can start,
     though these are fast enough if they are not lost."""
     of_job = {each.job_id: each for each in unfolded.jobs}
-    filters: dict[int, Filter] = {}
+    filters = Filters(market, limits)
     found = []
     for demand in demands:
         planned, due_ms = of_job[demand.job.id], demand.job.deadline_at_ms
@@ -53,7 +53,7 @@ def refused_alone(
             continue
         left = replace(demand.job.spec, deadline_s=None, deadline_at_ms=due_ms - round(1000 * planned.ready_s))
         then = replace(demand, job=replace(demand.job, spec=left))
-        filtering = filters.setdefault(demand.nodes, Filter(of_machines(market, demand.nodes), limits))
+        filtering = filters.of(demand.nodes)
         filtered, forecast = considered(then, filtering, filtering.market, perf, running.get(demand.job.id), None)
         ranking = rank(then, forecast, filtered)
         rows = np.array([row for each in spot if (row := market.row(each)) is not None], dtype=np.int64)

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import Listing, Market
+from orchestrator.market import Listing, Market, of_machines
 from orchestrator.market.lazily import lazily
 from orchestrator.model import Alternative, JobSpec, Resources, Where
 from orchestrator.policy.demand import NO_RENT_LIMITS, MoveLimits, RentLimits
@@ -303,6 +303,20 @@ class Filter:
         never = most < machines
         now[never & ~owned], now[never & owned] = RejectionReason.QUOTA, RejectionReason.TOO_FEW_MACHINES
         return now
+
+
+class Filters:
+    """The filters of one market for jobs on any number of machines."""
+
+    def __init__(self, market: Market, limits: MoveLimits) -> None:
+        self._market, self._limits = market, limits
+        self._made: dict[int, Filter] = {}
+
+    def of(self, nodes: int) -> Filter:
+        """The filter for jobs on `nodes` machines: always the same one."""
+        if nodes not in self._made:
+            self._made[nodes] = Filter(of_machines(self._market, nodes), self._limits)
+        return self._made[nodes]
 
 
 def _fixed_rejections(

@@ -114,11 +114,7 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
         order = _head(filtered.usable_at, outlook, keys_of, pool, current)
         reasons, tiers, counts = filtered.rejection_reasons, filtered.unbound, filtered.counts
         return Ranking("safe", pool.rows[order], reasons, pool, tiers, counts, outlook, instead, keys_of, earliest_s)
-    paid = affordable(demand, forecast)
-    if demand.hurries:  # a budget is not risked for the deadlines of other jobs
-        paid = np.where(paid == SAFE, paid, np.int8(IMPOSSIBLE))
-    timely = on_time(demand, forecast, usable & (paid == SAFE))
-    tiers = np.where(usable, np.minimum(timely, paid), np.int8(IMPOSSIBLE))
+    paid, timely, tiers = _tiers(demand, forecast, usable)
     best = int(tiers.max(initial=IMPOSSIBLE))
     mode: Mode = "safe" if best == SAFE else "likely" if best == POSSIBLE else "late"
     if best > IMPOSSIBLE:
@@ -162,6 +158,21 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
     return Ranking(
         mode, pool.rows[order], rejection_reasons, pool, tiers, counts, outlook, instead, keys_of, earliest_s, odds
     )
+
+
+def may_keep_limits(demand: Demand, forecast: Forecast, filtered: Filtered) -> bool:
+    """Whether some offer may keep the deadline and the budget: the mode of `rank` is "safe" or "likely"."""
+    _, _, tiers = _tiers(demand, forecast, filtered.usable)
+    return bool((tiers > IMPOSSIBLE).any())
+
+
+def _tiers(demand: Demand, forecast: Forecast, usable: NDArray[np.bool_]) -> tuple[Tiers, Tiers, Tiers]:
+    """How each offer keeps (the budget, the deadline, both; none keeps these that is not usable)."""
+    paid = affordable(demand, forecast)
+    if demand.hurries:  # a budget is not risked for the deadlines of other jobs
+        paid = np.where(paid == SAFE, paid, np.int8(IMPOSSIBLE))
+    timely = on_time(demand, forecast, usable & (paid == SAFE))
+    return paid, timely, np.where(usable, np.minimum(timely, paid), np.int8(IMPOSSIBLE))
 
 
 def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidates: Rows) -> tuple[KeysOf, float]:

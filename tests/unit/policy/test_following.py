@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -103,3 +104,22 @@ def test_a_budget_that_is_enough_counts_the_own_deadline_of_a_job_that_hurries(c
     )
     assert own == hurried
     assert own.enough > without.enough
+
+
+def test_each_of_many_pairs_hurries_as_it_would_alone(case: DecisionCase) -> None:
+    """What is computed for one job serves those that are equal in what matters to it, and no others."""
+    case.offer("slow", 1.0)
+    case.offer("fast", 9.0, gpu="SIM-L")
+    chance, firsts, thens = random.Random(3), [], []
+    for number in range(40):
+        steps, budget = chance.choice((500, 1000, 1001)), chance.choice((None, usd("13"), usd("20")))
+        first = case.job(f"job_a{number}", rates=RATES, budget_nano_usd=budget)
+        due_ms = NOW + round(1000 * chance.choice((9000.0, 14_000.0, 20_000.0)))
+        then = case.job(f"job_b{number}", rates=RATES, deadline_at_ms=due_ms)
+        firsts.append(Demand(first, steps, setup_s=chance.choice((0.0, 600.0))))
+        thens.append(Demand(replace(then, after=(first.id,)), steps))
+    known = case.market(), case.perf(), {}, MoveLimits()
+    together = due_for_what_follows(firsts, thens, *known)
+    alone = [due_for_what_follows([first], [then], *known) for first, then in zip(firsts, thens, strict=True)]
+    assert together == {job_id: due_ms for each in alone for job_id, due_ms in each.items()}
+    assert 0 < len(together) < len(firsts)
