@@ -146,6 +146,8 @@ def _place(
     ranking = rank(demand, forecast, filtered)
     builder = PlacementBuilder(demand, market, forecast, ranking, filtered, complete)
     placement = _decided(builder, running, move, here, limits)
+    if placement.action in ("place", "move", "stay") and (row := market.row(placement.offer_id or "")) is not None:
+        placement = replace(placement, reason=placement.reason + explain.why_too_long(demand, forecast, row))
     if twin is not None:
         twins[twin] = placement
     return _hurrying(demand, placement)
@@ -190,7 +192,7 @@ def _equality_key(demand: Demand, forecast: Forecast, filtered: Filtered) -> Has
     job, spec = demand.job, demand.job.spec
     return (
         (spec.resources, spec.where, spec.capacity, spec.objective, spec.budget_nano_usd, spec.checkpoint, spec.data),
-        spec.probe,
+        (spec.probe, spec.max_duration_s),
         (job.state, job.deadline_at_ms),
         tuple(getattr(demand, field) for field in _PROGRESS),
         demand.idle_s if filtered.awaited.size else 0.0,  # it matters only if the job may wait

@@ -74,6 +74,20 @@ def pair(home: SimulatedInstallation, deadline_s: float | None, **first: Any) ->
     return leads
 
 
+@pytest.mark.parametrize(("names", "said"), [("abc", "a, b, c finished"), ("abcde", "a, b, c and 2 more finished")])
+def test_a_job_that_waits_for_many_names_the_first_ones_and_counts_the_others(
+    home: SimulatedInstallation, names: str, said: str
+) -> None:
+    first = [home.submit(name) for name in names]
+    now = home.clock.now_ms()
+    last = Job("job_z", JobSpec("z", train_spec(5)), "me", now, "queued", "group_A", after=tuple(j.id for j in first))
+    with home.installation.store.write() as tx:
+        tx.add_group(Group("group_A", "wide", "cheapest", "default", "me", now, None))
+        tx.add_job(last)
+    home.until(lambda: bool(reasons(home, last)))
+    assert reasons(home, last) == [f"waits until {said}"]
+
+
 @pytest.mark.parametrize(
     ("deadline_s", "kind"), [(3000.0, "A100-40GB"), (20_000.0, "V100"), (500.0, "V100"), (None, "V100")]
 )

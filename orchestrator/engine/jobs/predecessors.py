@@ -6,13 +6,19 @@ from orchestrator.engine.context import Context
 from orchestrator.model import TERMINAL, Job
 from orchestrator.store import Tx
 
+NAMED = 3  # of the jobs that one waits for; the others are counted
+
 
 def waits_for(tx: Tx, job: Job) -> str | None:
     """Which jobs a job still waits for, in words; None if all have finished, or if it has none or has begun."""
     if not job.after or job.state != "queued":
         return None
-    open_ones = [each.name for each in tx.outlines_of(job.after) if each.state != "finished"]
-    return f"waits until {', '.join(open_ones)} finished" if open_ones else None
+    name_of = {each.id: each.name for each in tx.outlines_of(job.after) if each.state != "finished"}
+    open_ones = [name_of[job_id] for job_id in job.after if job_id in name_of]
+    if not open_ones:
+        return None
+    others = f" and {len(open_ones) - NAMED} more" if len(open_ones) > NAMED else ""
+    return f"waits until {', '.join(open_ones[:NAMED])}{others} finished"
 
 
 def lost(tx: Tx, job: Job) -> str | None:

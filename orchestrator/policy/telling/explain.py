@@ -24,7 +24,7 @@ from orchestrator.policy.telling.misses import why_chosen_late, why_late, why_ov
 from orchestrator.policy.telling.nearest import budget_remedy, nearest_miss
 from orchestrator.policy.telling.no_room import why_no_room
 from providers.hardware import GPUS
-from providers.money import about_usd, format_usd, whole_usd
+from providers.money import about_usd, at_most_usd, whole_usd
 
 _TOPIC = {
     RejectionReason.GPU: "GPU type",
@@ -179,6 +179,7 @@ def why_over_limits(demand: Demand, market: Market, row: int) -> str:
     return f"{much} is more than {rent.rate_by} ({whole_usd(round(rent.nano_usd_per_hour))})"
 
 
+_MOST_PLACES = 4  # of a budget that was set by a user
 _NO_GAIN = "saves nothing compared with staying"
 _NOTABLE_RISE = 0.05  # an expected price rise that explains why a lower price is not chosen
 
@@ -233,7 +234,7 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
     if worse >= 0.0005:
         return f"{worse:.1%} worse in {objective.name}"
     if more_usd >= 1:
-        return f"no faster, {about_usd(round(more_usd))} more"
+        return f"no faster, {about_usd(round(more_usd))} more" if known else "no faster, but costs more"
     return "about the same"
 
 
@@ -314,8 +315,25 @@ def why_chosen(
         text += f", {span(left_s - seconds)} before the deadline"
     left = budget_left(demand)
     if left is not None:
-        text += f", within the {format_usd(left)} left of the budget"
+        text += f", within the {_whole_or_less(left)} left of the budget"
     return text if left_s is None else text + _without_on_demand(ranking, row)
+
+
+def _whole_or_less(left_nano_usd: int) -> str:
+    """What is left of a budget: as the budget was set if nothing is spent, and never more than it is."""
+    whole = whole_usd(left_nano_usd)
+    return whole if len(whole.partition(".")[2]) <= _MOST_PLACES else at_most_usd(left_nano_usd)
+
+
+def why_too_long(demand: Demand, forecast: Forecast, row: int) -> str:
+    """That the job will fail at its max_duration, if training on a row takes longer than that; empty if not."""
+    longest_s = demand.job.spec.max_duration_s
+    if longest_s is None or not forecast.known:
+        return ""
+    takes_s = float(forecast.mid.run_s[forecast.pool.cell[forecast.pool.at(row)]])
+    if takes_s <= longest_s:
+        return ""
+    return f"; it has to train for about {span(takes_s)}, and fails at its max_duration of {span(longest_s)}"
 
 
 def _without_on_demand(ranking: Ranking, row: int) -> str:

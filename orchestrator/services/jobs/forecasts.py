@@ -52,7 +52,9 @@ def fresh_forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> 
 
 
 def _outdated(said: JobForecast | str, now_ms: int) -> bool:
-    return isinstance(said, JobForecast) and (now_ms - said.at_ms) / 1000 > FRESH_SHARE * said.duration_s
+    if not isinstance(said, JobForecast):
+        return False
+    return said.at_ms > now_ms or (now_ms - said.at_ms) / 1000 > FRESH_SHARE * said.duration_s  # or a clock was ahead
 
 
 def _recorded(tx: Tx, jobs: Iterable[Job], since_ms: int) -> Mapping[str, JobForecast | str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.model import GpuRequest, Resources, Where
+from orchestrator.model import FASTEST, GpuRequest, Resources, Where
 from orchestrator.policy import Demand, MoveLimits
 from orchestrator.policy.needed_budget import needed_budgets
 from providers.money import usd
@@ -354,3 +354,34 @@ def test_offers_that_are_left_to_other_jobs_are_said_to_be_reserved_for_them(cas
         f"no offer fits: 1 of 1 fail on a reservation for other jobs; nearest miss {taken}: "
         "reserved for other jobs now; this job has its turn later"
     )
+
+
+def test_no_amount_is_named_where_the_amount_of_work_is_not_known(case):
+    """Only ratios say something then."""
+    case.offer("cheap", 1.0)
+    case.offer("dear", 5.0)
+    placement = case.decide(Demand(case.job(rates={}, objective=FASTEST), STEPS))
+    assert placement.cost_nano_usd is None
+    assert not re.search(r"\$", " ".join(reasons(placement).values())), reasons(placement)
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "said"),
+    [("25.555", "0", "$25.555"), ("25.50", "0", "$25.50"), ("25.555", "0.123456789", "$25.43")],
+)
+def test_what_is_left_of_a_budget_is_never_rounded_up(case, budget, spent, said):
+    case.offer("cheap", 1.0)
+    job = case.job(rates={"SIM-M": 1.0}, budget_nano_usd=usd(budget))
+    placement = case.decide(Demand(job, STEPS, spent_nano_usd=usd(spent)))
+    assert f"within the {said} left of the budget" in placement.reason
+
+
+@pytest.mark.parametrize(("hours", "fails"), [(9.0, True), (11.0, False), (None, False)])
+def test_a_plan_says_that_a_job_will_fail_at_its_max_duration(case, hours, fails):
+    """36,000 steps take 10 hours."""
+    case.offer("one", 1.0)
+    case.offer("other", 2.0)
+    longest_s = None if hours is None else 3600 * hours
+    placement = case.decide(Demand(case.job(rates={"SIM-M": 1.0}, max_duration_s=longest_s), STEPS))
+    assert ("; it has to train for about 10." in placement.reason) == fails, placement.reason
+    assert placement.reason.endswith(" h, and fails at its max_duration of 9.0 h") == fails

@@ -55,6 +55,21 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
     assert all(said != before[job_id] for job_id, said in anew.items())
 
 
+def test_a_forecast_by_a_clock_that_was_an_hour_fast_is_made_again(home: SimulatedInstallation) -> None:
+    offer, price = default_catalog()[0]
+    home.clock.start_ms += 3_600_000
+    home.cloud.set_price(offer.id, price + 1)
+    for _ in range(40):
+        home.tick(2.0)
+    home.clock.start_ms -= 3_600_000
+    now_ms = home.clock.now_ms()
+    with home.store.read() as tx:
+        before = tx.job_forecasts([job.id for job in tx.jobs()], 0)
+        again = forecasts(home.installation, tx, tx.jobs())
+    assert all(isinstance(said, JobForecast) and said.at_ms > now_ms for said in before.values())
+    assert all(isinstance(said, JobForecast) and said.at_ms == now_ms for said in again.values())
+
+
 @pytest.mark.parametrize("later_s", [0.0, FRESH_S + 1])
 def test_the_dashboard_shows_no_forecast_that_is_too_old_for_the_queue(
     home: SimulatedInstallation, later_s: float
