@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from orchestrator.installation import Installation
 from orchestrator.ledger import BASELINES, Baseline
-from orchestrator.model import TERMINAL, Event
+from orchestrator.model import TERMINAL, Event, JobForecast
 from orchestrator.reports.costs import CostView, costs
 from orchestrator.reports.incidents import Incident, incidents
 from orchestrator.reports.periods import DAY_MS, Period
@@ -127,7 +127,7 @@ def overview(installation: Installation, period: Period) -> Overview:
         simulated=installation.simulated,
         savings=tuple(_saving(baseline, sums) for baseline in BASELINES),
         spent=costs(installation, period, "project"),
-        expected=_expected(views),
+        expected=_expected(views, now),
         running=views[:RUNNING_SHOWN],
         states=states,
         changes=changes,
@@ -136,6 +136,7 @@ def overview(installation: Installation, period: Period) -> Overview:
 
 
 _OPEN = ("queued", "starting", "running", "migrating", "pausing", "paused", "cancelling")
+_RUNNING = ("running", "migrating")
 assert not TERMINAL.intersection(_OPEN)
 
 
@@ -156,10 +157,14 @@ def _saving(baseline: Baseline, sums: list[SavingSum]) -> Saving:
     )
 
 
-def _expected(views: tuple[JobView, ...]) -> Expected:
+def _expected(views: tuple[JobView, ...], now_ms: int) -> Expected:
     told = [(each, each.forecast) for each in views]
     known = [(each, forecast) for each, forecast in told if forecast is not None]
-    within = [(each, forecast) for each, forecast in known if each.budget_nano_usd is not None]
+    within = [
+        (each, each.paid_nano_usd + _from_now_nano_usd(each, forecast, now_ms))
+        for each, forecast in known
+        if each.budget_nano_usd is not None
+    ]
     return Expected(
         jobs=len(views),
         paid_nano_usd=sum(each.paid_nano_usd for each in views),
@@ -168,15 +173,19 @@ def _expected(views: tuple[JobView, ...]) -> Expected:
         to_go_high_nano_usd=sum(forecast.cost_high_nano_usd for _, forecast in known),
         unknown=len(views) - len(known),
         budgeted=len(within),
-        budgeted_expected_nano_usd=sum(each.paid_nano_usd + forecast.cost_nano_usd for each, forecast in within),
+        budgeted_expected_nano_usd=sum(in_all for _, in_all in within),
         budget_nano_usd=sum(each.budget_nano_usd or 0 for each, _ in within),
-        over=tuple(
-            each
-            for each, forecast in within
-            if each.paid_nano_usd + forecast.cost_nano_usd > (each.budget_nano_usd or 0)
-        ),
+        over=tuple(each for each, in_all in within if in_all > (each.budget_nano_usd or 0)),
         without_forecast=sum(each.forecast is None and each.budget_nano_usd is not None for each in views),
     )
+
+
+def _from_now_nano_usd(job: JobView, forecast: JobForecast, now_ms: int) -> int:
+    """What a job is expected to cost from now on. What it has paid since its forecast is no longer to come."""
+    if job.state not in _RUNNING or forecast.duration_s <= 0:
+        return forecast.cost_nano_usd
+    left = 1 - (now_ms - forecast.at_ms) / 1000 / forecast.duration_s
+    return round(forecast.cost_nano_usd * min(max(left, 0.0), 1.0))
 
 
 def _changes(tx: Tx, now_ms: int) -> Changes:

@@ -14,6 +14,7 @@ from orchestrator.reports.periods import period_of
 from orchestrator.services.jobs.current import jobs
 from orchestrator.services.jobs.forecasts import FRESH_S, forecasts
 from providers.fake import Behaviour, default_catalog
+from providers.money import usd
 from tests.rig import SimulatedInstallation, SqliteScratchDatabase, Timings, train_spec
 
 
@@ -85,6 +86,22 @@ def test_the_dashboard_shows_no_forecast_that_is_too_old_for_the_queue(
         assert {view.id: view.forecast for view in views} == wanted
         assert all("lately" in view.no_forecast for view in views if view.forecast is None)
     assert first.expected.to_go_nano_usd == sum(known.cost_nano_usd for known in wanted.values() if known)
+
+
+def test_what_is_paid_since_a_forecast_is_not_expected_once_more(home: SimulatedInstallation) -> None:
+    """Else a job that costs just its budget seems to exceed it, until it is decided again."""
+    job = home.submit_job(JobSpec("short", train_spec(5000), budget_nano_usd=usd(100)))
+    for _ in range(100):
+        home.tick(2.0)
+    with home.store.read() as tx:
+        known = tx.job_forecasts([job.id], 0)[job.id]
+        assert tx.total_nano_usd(job.id) == 0  # nothing is booked yet
+    assert isinstance(known, JobForecast)
+    for _ in range(110):
+        home.tick(2.0)
+        expected = overview(home.installation, period_of(home.clock.now_ms())).expected
+        assert 0 < expected.budgeted_expected_nano_usd < 1.01 * known.cost_nano_usd
+    assert home.books()[0] > 0.05 * known.cost_nano_usd
 
 
 def test_the_less_a_job_has_to_go_the_fresher_its_forecast_is(home: SimulatedInstallation) -> None:
