@@ -312,7 +312,10 @@ def why_chosen(
     if not forecast.known:
         return f"{text}; how many steps remain is not known yet"
     if left_s is not None:
-        text += f", {span(left_s - seconds)} before the deadline"
+        # A few losses would still be in time, but waits for capacity after rare ones may bring the mean after it.
+        early_s = left_s - seconds
+        text += f", {span(early_s)} before" if early_s >= 0 else f", on average {span(-early_s)} after"
+        text += " the deadline"
     left = budget_left(demand)
     if left is not None:
         text += f", within the {_whole_or_less(left)} left of the budget"

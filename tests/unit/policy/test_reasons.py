@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.formats.readable import span
 from orchestrator.model import FASTEST, GpuRequest, Resources, Where
 from orchestrator.policy import Demand, MoveLimits
 from orchestrator.policy.needed_budget import needed_budgets
@@ -385,3 +386,18 @@ def test_a_plan_says_that_a_job_will_fail_at_its_max_duration(case, hours, fails
     placement = case.decide(Demand(case.job(rates={"SIM-M": 1.0}, max_duration_s=longest_s), STEPS))
     assert ("; it has to train for about 10." in placement.reason) == fails, placement.reason
     assert placement.reason.endswith(" h, and fails at its max_duration of 9.0 h") == fails
+
+
+@pytest.mark.parametrize("slack_s", [560, 600, 640, 700])
+def test_a_plan_names_no_negative_time_before_a_deadline(case, slack_s):
+    """One loss would still be in time, but the wait after it is long enough for the mean to be late."""
+    case.startup_s = 1.0
+    case.offer("only", 0.1, spot=True)
+    due_ms = case.now + 1000 * (1200 + slack_s)
+    placement = case.decide(
+        Demand(case.job(rates={"SIM-M": 1.0}, deadline_at_ms=due_ms), 100_000, done_steps=98_800, checkpoint_s=1.0)
+    )
+    assert placement.chance is None
+    early_s = (due_ms - placement.finish_at_ms) / 1000
+    when = f"{span(early_s)} before" if early_s >= 0 else f"on average {span(-early_s)} after"
+    assert f", {when} the deadline; " in placement.reason
