@@ -13,8 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from orchestrator.policy.slack.money import MoneyTable
 from orchestrator.policy.slack.planner import THERE_H, TIE, TROUBLE, Action, Planner
 from orchestrator.policy.slack.situation import Situation, Terms, require_numbers
@@ -44,9 +42,9 @@ class BudgetPlanner(Planner):
     """Decides for one job with a budget; with `by_deadline`, also with a deadline."""
 
     def __init__(self, terms: Terms, budget_usd: float, *, by_deadline: bool = False) -> None:
-        # The value of money has no phases. With several pools, the planner for the deadline uses those of machines.
+        # Machines have phases of age, pools have none. The table of a deadline in a single pool knows no such case.
         pools = len(terms.on_demand_usd)
-        super().__init__(terms, Spells(pools, terms.tick_h, machine_h=THERE_H if by_deadline and pools > 1 else ()))
+        super().__init__(terms, Spells(pools, terms.tick_h, machine_h=() if by_deadline and pools == 1 else THERE_H))
         self._changed = min(self._changed, CHANGED)
         self.left_usd = budget_usd * (1 - NEVER_OVER)
         self._values: MoneyTable | None = None
@@ -123,10 +121,10 @@ class BudgetPlanner(Planner):
         return self._values
 
     def _possible(self, now: Situation, values: MoneyTable) -> list[Move]:
-        states = [
-            np.asarray(self.spells.state(pool, now.now_h) @ self.spells.step(pool, self.terms.tick_h))
-            for pool in values.problem.pools
-        ]
+        states = [self.spells.useful(pool, now.now_h) for pool in values.problem.pools]
+        if now.running is not None and now.running[1] and self.spells.ages > 1:
+            # A new machine in the same pool would be no older.
+            states[values.problem.pools.index(now.running[0])] = self.spells.step(now.running[0], self.terms.tick_h)[0]
         tick_h, money = self.terms.tick_h, self.left_usd / self.unit_usd
         found = [Move("wait", None, 0.0, tick_h + values.waiting(now.at, now.work_h / self.fastest, money, states))]
         launches: list[tuple[Action, int]] = [
@@ -156,11 +154,12 @@ class BudgetPlanner(Planner):
         kept = money - self._price(action, pool, now) * overhead_h / self.unit_usd
         if action == "spot" or (action == "stay" and now.running == (pool, True)):
             number = problem.pools.index(pool)
-            lost = float(self.spells.survival(pool, terms.tick_h)[self.spells.phase_there(pool, now.now_h)][-1])
-            ahead_h = (1 - lost) * (overhead_h + values.spot(number, work_h, kept, states))
+            row = self.spells.survival(pool, terms.tick_h)[self.spells.phase_there(pool, now.now_h)]
+            lost = float(row[-1])
+            ahead_h = (1 - lost) * (overhead_h + values.spot(number, row[:-1] / (1 - lost), work_h, kept, states))
             ahead_h += lost * values.lost(number, work_h, money, states)
         elif pool in problem.on_demand_pools:
-            ahead_h = overhead_h + values.on_demand(work_h, kept, states, problem.on_demand_pools.index(pool))
+            ahead_h = values.on_demand(work_h, money, states, problem.on_demand_pools.index(pool), overhead_h)
         else:  # a machine that would not be bought now: the job leaves it after this tick
             ahead_h = values.waiting(pool, work_h, money, states)
         return used_h + ahead_h

@@ -5,12 +5,13 @@ This is the counterpart of the value of slack (value.py). Waiting costs time but
 kept; what must be avoided is to spend what the rest of the work needs. If its money buys the rest nowhere, a job counts
 as taking RUIN times as long as its work.
 
-It is a stochastic dynamic program over the work left, from its end backwards. Prices are constant. Pools change by the
-chains of `Spells`, but machines are lost at their mean rate.
+It is a stochastic dynamic program over the work left, from its end backwards. Prices are constant; pools change by the
+chains of `Spells`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,7 +21,7 @@ from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
 from orchestrator.policy.slack.value import PoolTable, joint, joint_change, others
 
-RUIN = 5.0
+RUIN = 20.0
 """How many times the hours of its work a job counts as taking if it runs out of money."""
 LAYERS, MONEYS, BEND = 64, 40, 1.5
 """The number of steps of work, and of values of money. With a larger BEND, more of the latter are where money is
@@ -47,20 +48,46 @@ class MoneyTable(PoolTable):
 
     def waiting(self, at: int | None, work_h: float, money: float, states: Sequence[Floats]) -> float:
         """Hours to finish if nothing runs and the checkpoint is in the pool `at`."""
-        return self._at(work_h, money, self._modes[:, :, self._place_of[at]], joint(states))
+        found = self._at(work_h, money, self._modes[:, :, self._place_of[at]], joint(states))
+        return min(found, self._surely(at, work_h, money))
 
-    def on_demand(self, work_h: float, money: float, states: Sequence[Floats], number: int = 0) -> float:
-        """Hours to finish while a machine runs on demand, in the pool with this number among the on-demand pools."""
-        return self._at(work_h, money, self._modes[:, :, len(self._places) + 1 + number], joint(states))
+    def on_demand(
+        self, work_h: float, money: float, states: Sequence[Floats], number: int = 0, overhead_h: float = 0.0
+    ) -> float:
+        """Hours to finish while a machine runs on demand, in the pool with this number among the on-demand pools, and
+        trains after `overhead_h`."""
+        usd, hours = self.problem.on_demand_usd[number], overhead_h + work_h / self.problem.on_demand_speed[number]
+        if self._bill(usd, hours) <= money:
+            return hours
+        mode = self._modes[:, :, len(self._places) + 1 + number]
+        return overhead_h + self._at(work_h, money - usd * overhead_h, mode, joint(states))
 
-    def spot(self, number: int, work_h: float, money: float, states: Sequence[Floats]) -> float:
-        """Hours to finish while a machine runs in the spot pool with this number among those considered."""
-        return self._at(work_h, money, self._spot[:, number], joint(others(states, number)))
+    def spot(self, number: int, phase: Floats, work_h: float, money: float, states: Sequence[Floats]) -> float:
+        """Hours to finish while a machine runs in the spot pool with this number among those considered. `phase` are
+        the probabilities of the machine's phases."""
+        found = self._at(work_h, money, self._spot[:, number], joint([phase, *others(states, number)]))
+        return min(found, self._surely(self.problem.pools[number], work_h, money))
 
     def lost(self, number: int, work_h: float, money: float, states: Sequence[Floats]) -> float:
         """Hours to finish after the loss of a machine in the spot pool with this number."""
         values = self._modes[:, self._gone[number], self._place_of[self.problem.pools[number]]]
-        return self._at(work_h, money, values, joint(others(states, number)))
+        found = self._at(work_h, money, values, joint(others(states, number)))
+        return min(found, self._surely(self.problem.pools[number], work_h, money))
+
+    def _surely(self, at: int | None, work_h: float, money: float) -> float:
+        """The least hours to finish on a machine that is bought on demand now and kept; infinite if the money does not
+        pay for any. The table, between whose values of money there is this one, may know it only roughly."""
+        its, least_h = self.problem, math.inf
+        for pool, usd, speed in zip(its.on_demand_pools, its.on_demand_usd, its.on_demand_speed, strict=True):
+            hours = its.restart_h + work_h / speed
+            egress = 0.0 if at is None else float(its.egress_usd[at][pool])
+            if hours < least_h and self._bill(usd, hours) + egress <= money:
+                least_h = hours
+        return least_h
+
+    def _bill(self, usd: float, hours: float) -> float:
+        """What a machine costs whose price is `usd` per hour. Whole ticks are billed."""
+        return usd * self.problem.tick_h * math.ceil(hours / self.problem.tick_h - 1e-9)
 
     def _at(self, work_h: float, money: float, values: Table, weights: Floats) -> float:
         """The expectation over the rows of values[layer, row, money], interpolated in work and money."""
@@ -82,16 +109,18 @@ class MoneyTable(PoolTable):
 
     def _solved(self, spells: Spells, places: Sequence[int]) -> tuple[Table, Table]:
         """(values while no spot machine runs, over (layer, joint state, mode, money); values on spot, over (layer,
-        pool, the others' joint state, money)).
+        pool, the machine's phase and the others' joint state, money)).
 
         The modes are: nothing runs and the checkpoint is in each of the places, or nowhere; a machine runs on demand.
+        If machines age, a machine that starts has the age that capacity has on average; after a wait for its capacity,
+        it is young. A pool whose machine is given up counts as empty, because a new machine there would be no older.
         """
         its, grid, count = self.problem, self._grid, len(self.problem.pools)
         step_h = [self._layer_h / speed for speed in its.speed]
-        lost = [
-            float(spells.mature(pool) @ spells.survival(pool, hours)[:-1, -1])
-            for pool, hours in zip(its.pools, step_h, strict=True)
+        survive = [
+            spells.survival(pool, hours)[:-1].astype(np.float32) for pool, hours in zip(its.pools, step_h, strict=True)
         ]
+        fresh = [spells.mature(pool).astype(np.float32)[:, None, None] for pool in its.pools]
         bought_h = [self._layer_h / speed for speed in its.on_demand_speed]
 
         def change(hours: float, besides: int | None = None) -> Table:
@@ -100,7 +129,7 @@ class MoneyTable(PoolTable):
             return joint_change(each).astype(np.float32)
 
         rest = [change(hours, i) for i, hours in enumerate(step_h)]
-        bought, waits = [change(hours) for hours in bought_h], {hours: change(hours) for hours in WAITS_H}
+        bought = [change(hours) for hours in bought_h]
         egress = np.array([[its.egress_usd[a][b] for b in places] for a in places] + [[0.0] * len(places)])
         ran = [grid.less(usd * hours, 1) for usd, hours in zip(its.spot_usd, step_h, strict=True)]
         rented = [grid.less(usd * hours, 1) for usd, hours in zip(its.on_demand_usd, bought_h, strict=True)]
@@ -112,41 +141,52 @@ class MoneyTable(PoolTable):
                 (np.flatnonzero(column == each), grid.less(usd * its.restart_h + each, 0)) for each in np.unique(column)
             ]
 
-        to_spot = [ways(pool, usd) for pool, usd in zip(its.pools, its.spot_usd, strict=True)]
         to_bought = [ways(pool, usd) for pool, usd in zip(its.on_demand_pools, its.on_demand_usd, strict=True)]
-        nowhere, states = len(places) + 1, spells.phases**count
+        nowhere, states, ages = len(places) + 1, spells.phases**count, spells.ages
+        kinds, left = (2, self._gone) if ages > 1 else (1, self._present)
+        to_spot = [
+            [(np.ix_(np.arange(kinds), there, froms), way) for froms, way in ways(pool, usd)]
+            for pool, usd, there in zip(its.pools, its.spot_usd, self._present, strict=True)
+        ]
+        numbers = np.arange(states)
+        returned = (numbers & ~numbers[:, None]) > 0  # whether a pool is empty now (row), but not then (column)
+        waits = {
+            hours: every if kinds == 1 else np.concatenate([every * ~returned, every * returned], axis=1)
+            for hours, every in ((hours, change(hours)) for hours in dict.fromkeys(WAITS_H))
+        }
         modes = np.zeros((LAYERS + 1, states, nowhere + len(bought_h), MONEYS), np.float32)
-        spot = np.zeros((LAYERS + 1, count, states // spells.phases, MONEYS), np.float32)
+        spot = np.zeros((LAYERS + 1, count, ages, states // spells.phases, MONEYS), np.float32)
         spot_at, bought_at = ([self._place_of[pool] for pool in pools] for pools in (its.pools, its.on_demand_pools))
         ruin_h = np.float32(self.ruin_h)
         for k in range(1, LAYERS + 1):
-            best = np.full((states, nowhere, MONEYS), ruin_h, np.float32)
+            at_once = np.full((kinds, states, nowhere, MONEYS), ruin_h, np.float32)
             go_on = []
             for j, hours in enumerate(bought_h):
                 ahead = bought[j] @ modes[k - 1, :, nowhere + j]
                 go_on.append(np.minimum(rented[j](k, ahead, ruin_h) + np.float32(hours), ruin_h))
                 for froms, way in to_bought[j]:
                     there = np.minimum(way(k, go_on[-1], ruin_h) + np.float32(its.restart_h), ruin_h)
-                    best[:, froms] = np.minimum(best[:, froms], there[:, None])
+                    at_once[:, :, froms] = np.minimum(at_once[:, :, froms], there[:, None])
             stays = []
             for i, hours in enumerate(step_h):
                 gone = modes[k - 1, self._gone[i], spot_at[i]]
-                ahead = rest[i] @ ((1 - lost[i]) * spot[k - 1, i] + lost[i] * gone).astype(np.float32)
-                stays.append(np.minimum(ran[i](k, ahead, ruin_h) + np.float32(hours), ruin_h))
-                for froms, way in to_spot[i]:
-                    there = np.minimum(way(k, stays[-1], ruin_h) + np.float32(its.restart_h), ruin_h)
-                    cells = np.ix_(self._present[i], froms)
-                    best[cells] = np.minimum(best[cells], there[:, None])
-            at_once = best
+                kept = (survive[i][:, :-1] @ spot[k - 1, i].reshape(ages, -1)).reshape(ages, -1, MONEYS)
+                kept += survive[i][:, -1:, None] * gone
+                stays.append(np.minimum(ran[i](k, rest[i] @ kept, ruin_h) + np.float32(hours), ruin_h))
+                started = np.array([(fresh[i] * stays[-1]).sum(axis=0), stays[-1][0]][:kinds])
+                for cells, way in to_spot[i]:
+                    there = np.minimum(way(k, started, ruin_h) + np.float32(its.restart_h), ruin_h)
+                    at_once[cells] = np.minimum(at_once[cells], there[:, :, None])
+            best = at_once
             for hours in WAITS_H:
-                later = (waits[hours] @ best.reshape(states, -1)).reshape(best.shape) + np.float32(hours)
-                best = np.minimum(at_once, later)
-            modes[k, :, :nowhere] = best
+                later = waits[hours] @ best.reshape(kinds * states, -1) + np.float32(hours)
+                best = np.minimum(at_once, later.reshape(at_once.shape[1:]))
+            modes[k, :, :nowhere] = best[0]
             for j, each in enumerate(go_on):
-                modes[k, :, nowhere + j] = np.minimum(each, best[:, bought_at[j]])
+                modes[k, :, nowhere + j] = np.minimum(each, best[0, :, bought_at[j]])
             for i, each in enumerate(stays):
-                spot[k, i] = np.minimum(each, best[self._present[i], spot_at[i]])
-        return modes, spot
+                spot[k, i] = np.minimum(each, best[0, left[i], spot_at[i]])
+        return modes, spot.reshape(LAYERS + 1, count, -1, MONEYS)
 
 
 class _Grid:

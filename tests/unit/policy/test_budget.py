@@ -54,6 +54,23 @@ def test_money_to_spare_is_spent_while_capacity_is_away():
     assert ample.ticks_used <= tight.ticks_used - 5
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_on_demand_is_not_left_again_and_again_for_capacity_that_is_soon_gone(seed):
+    """Six hours of work, restarts of half an hour. Capacity stays for 10 to 30 minutes and is away for an hour on
+    average. Each machine that is lost before it trains takes away money that on-demand needs."""
+    draw, up = np.random.default_rng(seed), np.zeros((2, 240), int)
+    for zone in up:
+        at = int(draw.exponential(6))
+        while at < len(zone):
+            stays = 1 + int(draw.exponential(1))
+            zone[at : at + stays] = 1
+            at += stays + 1 + int(draw.exponential(6))
+    job = task(36, 240, 3)
+    done = play(online.make("budget", budget_usd=1.04 * 6.5 * 24.5), job, trace(up, 7.8, on_demand=24.5).window(0, 240))
+    assert done.finished
+    assert done.ticks_used <= 1.1 * job.ticks_on_demand(600_000)
+
+
 def test_a_job_stops_before_rising_prices_would_pass_its_budget():
     prices = [[1.0] * 10 + [9.0] * 70]
     done = spend(hourly([[1] * 80], prices), 25.0)
