@@ -21,7 +21,7 @@ from orchestrator.policy.slack.problem import Problem
 from orchestrator.policy.slack.spells import Floats, Spells
 from orchestrator.policy.slack.value import PoolTable, joint, joint_change, others
 
-RUIN = 20.0
+RUIN = 40.0
 """How many times the hours of its work a job counts as taking if it runs out of money."""
 LAYERS, MONEYS, BEND = 64, 40, 1.5
 """The number of steps of work, and of values of money. With a larger BEND, more of the latter are where money is
