@@ -55,7 +55,7 @@ def _header(view: Backtest) -> Iterable[Html]:
 
 def _sections(view: Backtest, played: Sequence[Played]) -> Iterable[Html]:
     yield element("h2", "Policies")
-    head = ("policy", "cost", "over optimum", "p95", "worst", "missed", f"against {view.reference}", "95 % interval")
+    head = ("policy", "cost", "over optimum", "p95", "worst", "missed", f"against {view.reference}", "95% interval")
     rows = [
         (
             row.policy,

@@ -20,6 +20,7 @@ from orchestrator.engine.compartment import Compartment, concerns_all, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.reserves import poll_every_wall_s
 from orchestrator.engine.jobs.group_turns import share_quotas
+from orchestrator.engine.jobs.predecessors import fail_paused
 from orchestrator.engine.jobs.quarantine import confine
 from orchestrator.engine.jobs.risk import tell_risks
 from orchestrator.engine.jobs.stopping import stop_as_asked
@@ -72,6 +73,7 @@ class ControlPlane:
             ctx.secrets.forget(ctx.installation)
         self._part("forgetting", lambda: forget_machines(ctx))
         changed = self._part("reaping", lambda: reap(ctx)) if ctx.work.idle else self._work()
+        changed |= self._part("paused followers", lambda: fail_paused(ctx))
         if changed or self._compare_next or ctx.due("comparing", COMPARE_EVERY_S):
             self._compare_next = self._part("comparing", lambda: compare(ctx))
             changed |= self._compare_next

@@ -12,7 +12,7 @@ from orchestrator.errors import UsageError
 from orchestrator.model import Expected, GpuRequest, Group, Job, JobSpec
 from orchestrator.services.caller import Caller
 from orchestrator.services.groups.orders import resume_group, set_group_budget
-from orchestrator.services.jobs.commands import pause, set_budget
+from orchestrator.services.jobs.commands import pause, resume, set_budget
 from orchestrator.services.jobs.explain import explain
 from orchestrator.services.jobs.plan import planned
 from providers.hardware import GIB
@@ -131,6 +131,47 @@ def test_jobs_after_one_that_was_cancelled_fail_in_turn_and_say_why(home: Simula
     assert "b (job_b)" in (errors[1] or "")
     assert home.runs(b) == home.runs(c) == []
     check_truth(home)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_paused_job_fails_as_soon_as_the_one_before_it_is_cancelled(
+    home: SimulatedInstallation, restarts: bool
+) -> None:
+    """It needs no resume for that, and a control plane that starts later finds it, too."""
+    a, b, c = grouped(home)
+    home.until_state(a, "running")
+    home.ask("pause", b)
+    home.until_state(b, "paused")
+    home.ask("cancel", a)
+    home.until_state(a, "cancelled")
+    if restarts:
+        home.tick(down_s=1.0)
+    home.until_state(c, "failed")
+    errors = home.read(lambda tx: [tx.job_facts(job.id).error for job in (b, c)])
+    assert "not started: a (job_a), which must finish before it, was cancelled" in (errors[0] or "")
+    assert home.events(b, "job.failed")[0].message == f"failed: {errors[0]}"
+    home.settle()
+    check_truth(home)
+
+
+def test_a_paused_job_that_has_trained_stays_paused_whatever_becomes_of_others(home: SimulatedInstallation) -> None:
+    a, b = grouped(home, "ab", steps=30)
+    home.until_step(b, 5)
+    home.ask("pause", b)
+    home.until_state(b, "paused")
+    home.settle()
+    home.run_for(20.0)
+    assert home.job(a).state == "finished"
+    assert home.job(b).state == "paused"
+
+
+def test_a_job_that_is_resumed_says_for_which_jobs_it_still_waits(home: SimulatedInstallation) -> None:
+    _, b = grouped(home, "ab", steps=60)
+    home.tick()
+    pause(home.installation, "b", caller=Caller("me"))
+    home.until_state(b, "paused")
+    said = resume(home.installation, "b", caller=Caller("me")).message
+    assert said == "b waits until a finished; then it starts on the offer that is best"
 
 
 def test_a_control_plane_that_starts_anew_keeps_the_order(home: SimulatedInstallation) -> None:
@@ -272,7 +313,11 @@ def test_the_plan_of_all_jobs_names_the_budget_of_the_group_as_well(home: Simula
 
 
 @pytest.mark.parametrize(
-    ("names", "way"), [("a", "group chain USD"), ("ab", "group chain USD, then tradewind budget set a USD")]
+    ("names", "way"),
+    [
+        ("a", r"group chain (?P<whole>\d+\.\d\d)"),
+        ("ab", r"group chain (?P<whole>\d+\.\d\d), then tradewind budget set a (?P<own>\d+\.\d\d)"),
+    ],
 )
 def test_a_job_of_a_group_that_never_ran_names_the_budget_of_the_group_as_well(
     home: SimulatedInstallation, names: str, way: str
@@ -283,7 +328,16 @@ def test_a_job_of_a_group_that_never_ran_names_the_budget_of_the_group_as_well(
             tx.set_budget(f"job_{name}", usd("0.05") // len(names))
     home.until_state(a, "paused")
     said = home.events(a, "job.paused")[0].message
-    assert said.endswith(f"; to set it: tradewind budget set --{way}, then tradewind resume a")
+    found = re.search(rf"; to set it: tradewind budget set --{way}, then tradewind resume a$", said)
+    assert found is not None, said
+    (enough,) = re.findall(r"a budget of \$(\d+\.\d\d) would be enough", said)
+    assert found.groupdict().get("own", enough) == enough
+    home.ask("group-budget", a, group_id="group_A", nano_usd=usd(found["whole"]))
+    home.ask("budget", a, nano_usd=usd(enough))
+    home.ask("resume", a)
+    home.until_state(a, "running")
+    home.settle(limit_s=2000.0)
+    assert home.job(a).state == "finished"
 
 
 def test_a_group_without_a_budget_gets_one_that_counts_what_is_spent_and_is_never_exceeded(

@@ -22,7 +22,7 @@ CHANGES = 10  # `plan --check`: exit code when applying it would start or move s
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Job file (YAML).", show_default=False)]
 YesOption = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Do not ask. Refused if a limit is less than 80 % likely to be met."),
+    typer.Option("--yes", "-y", help="Do not ask. Refused if a limit is less than 80% likely to be met."),
 ]
 RiskOption = Annotated[
     bool, typer.Option("--accept-risk", help="With --yes: accept a deadline and budget that are unlikely to be met.")
@@ -62,7 +62,7 @@ def submit(
     If the speed of the job is unknown and the job fits this machine, submit offers to profile it here first; --yes
     accepts. Without a profile the plan shows no cost and no finish time.
 
-    If the deadline and budget are less than 80 % likely to be met, --yes is refused with exit code 9 unless you also
+    If the deadline and budget are less than 80% likely to be met, --yes is refused with exit code 9 unless you also
     pass --accept-risk.
 
     Starts the control plane in the background if none runs. Once the job is stored the exit code is 0; what fails after

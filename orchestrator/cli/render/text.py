@@ -206,13 +206,23 @@ def span(seconds: float | None) -> str:
     return "-" if seconds is None else readable.span(seconds)
 
 
+def between(low: str, high: str) -> str:
+    """`low to high`; "" if both read alike, because that is no interval."""
+    return "" if low == high else f"{low} to {high}"
+
+
+def likely(interval: str) -> str:
+    """What follows a figure that lies in this interval with a probability of 90%; "" without an interval."""
+    return f" (90%: {interval})" if interval else ""
+
+
 def finish_range(low_s: float, high_s: float, left_s: float | None) -> str:
     """The time to finish, from the 5th to the 95th percentile (seconds). `left_s` is the time until the deadline (None:
     no deadline). If the 95th percentile is the deadline, the job may choose to wait for spot capacity until then, so
-    the text says that instead of a duration."""
+    the text says that instead of a duration. "" if both read alike."""
     if left_s is not None and abs(high_s - left_s) < 1:
         return f"{span(low_s)} or more, as it may wait until its deadline"
-    return f"{span(low_s)} to {span(high_s)}"
+    return between(span(low_s), span(high_s))
 
 
 def instant(at_ms: int | None) -> str:

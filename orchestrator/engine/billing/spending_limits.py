@@ -211,7 +211,8 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
     least = then.spent + brought + then.reserve
     why = f"the rest of its budget does not cover a machine on {offer_id}: {spent_of(then.spent, budget)}"
     why += egress
-    late, order = _larger_budget(ctx, job)
+    with ctx.installation.store.read() as tx:
+        late, order = larger_budget_now(ctx, tx, job)
     if order.endswith("USD"):
         why += f"; ${(least // CENT_NANO_USD + 1) / 100:.2f} is enough to rent it, and training takes more"
     return f"{why}{late}; to continue: {order}"
@@ -262,17 +263,15 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     rest = _to_finish_nano_usd(ctx, job, current)
     if rest is not None:
         why += f"; finishing at the present speed and price costs about {about_usd(rest)} more"
-    late, order = _larger_budget(ctx, job)
+    with ctx.installation.store.read() as tx:
+        late, order = larger_budget_now(ctx, tx, job)
     return f"{why}{late}; to continue: {order}, then tradewind resume {ctx.typed_name(job)}"
 
 
-def _larger_budget(ctx: Context, job: Job) -> tuple[str, str]:
+def larger_budget_now(ctx: Context, tx: Tx, job: Job) -> tuple[str, str]:
     """(that money is not all that is missing, or "", the command that sets a budget that is enough)."""
-    with ctx.installation.store.read() as tx:
-        found = needed_to_continue(
-            ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
-        )
-        return found.also_late, larger_budget(tx, job, found)
+    found = needed_to_continue(ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers)
+    return found.also_late, larger_budget(tx, job, found)
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:

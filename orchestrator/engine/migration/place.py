@@ -349,10 +349,10 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
             ctx.event(tx, lateness.AT_RISK, reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
         began = tx.total_nano_usd(job_id=job.id) > 0 or steps_done(tx.runs(job_id=job.id)) > 0  # as Demand.started
-        name = tx.typed_name(job.id, job.name)
-        order = "" if began else f"; to set it: {with_group_order(tx, job, f'tradewind budget set {name} USD')}"
+        order = "" if began else f"; to set it: {spending_limits.larger_budget_now(ctx, tx, job)[1]}"
         tx.add_plan(plan)
-        pause(ctx, tx, job, None, f"{reason}{order}, then tradewind resume {name}", actor=ACTOR)
+        again = f"then tradewind resume {tx.typed_name(job.id, job.name)}"
+        pause(ctx, tx, job, None, f"{reason}{order}, {again}", actor=ACTOR)
     elif job.state == "queued":
         _report_waiting(ctx, tx, job, why_later(ctx, job) or reason, plan, placement.again_at_ms)
 

@@ -50,7 +50,7 @@ def budget_remedy(demand: Demand, forecast: Forecast, filtered: Filtered) -> str
     found = needed(demand, forecast, filtered)
     if not demand.started:
         enough = f"a budget of ${found.enough_cents / 100:,.2f} would be enough{' to finish late' * found.late}"
-        return f"; {enough} in 95 % of cases (the cost may be higher than expected)"
+        return f"; {enough} in 95% of cases (the cost may be higher than expected)"
     return f"{found.also_late}; to continue: {order} {found.enough_cents / 100:.2f}"
 
 

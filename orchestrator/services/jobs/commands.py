@@ -23,6 +23,7 @@ from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.jobs.pausing import halted
+from orchestrator.engine.jobs.predecessors import waits_for
 from orchestrator.engine.jobs.stopped_at import has_stepped
 from orchestrator.engine.migration import manual
 from orchestrator.errors import RowError, UsageError
@@ -87,6 +88,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         began, stepped = any(run.training_from_ms is not None for run in runs), has_stepped(runs)
         latest = latest_trained(runs)
         without = stepped and latest is not None and latest.saved_step == 0
+        others = waits_for(tx, job)
     if job.state == "pausing":
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then{poor}"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
@@ -94,6 +96,8 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     if without:  # it may have been put back
         how = "paused without a checkpoint; it resumes from one if that is there now, else from step 0,"
     message = f"{job.name} {how} on the offer that is best now"
+    if others is not None:
+        message = f"{job.name} {others}; then it starts on the offer that is best"
     if began and not stepped:
         message += f"; it has reported no step, so {OWN_STATE}"
     message += poor

@@ -117,6 +117,7 @@ _ID_BETWEEN = (
 )
 _NEWEST_NAMES = select(job.c.name).order_by(job.c.id.desc()).limit(NAMES_COMPARED)
 _THESE = select(*_JOB).where(job.c.id.in_(bindparam("job_ids", expanding=True))).order_by(job.c.id)
+_PAUSED_FOLLOWERS = select(*_JOB).where(JOB_OPEN, job.c.state == "paused", job.c.after.is_not(None)).order_by(job.c.id)
 _FACT_NAMES = [field.name for field in fields(JobFacts)]
 _FACTS_OF = select(job.c.id, *_FACTS).where(job.c.id.in_(bindparam("job_ids", expanding=True)))
 _FACTS_OF_ONE = select(*_FACTS).where(job.c.id == bindparam("job_id"))
@@ -208,6 +209,10 @@ class JobRows(Transaction):
         return [
             _outline(row) for batch in batches(job_ids) for row in self._connection.execute(_THESE, {"job_ids": batch})
         ]
+
+    def paused_followers(self) -> list[Job]:
+        """The outlines of the paused jobs that come after others, by id."""
+        return [_outline(row) for row in self._connection.execute(_PAUSED_FOLLOWERS)]
 
     def ended_between(self, since_ms: int, until_ms: int) -> list[Job]:
         """The outlines of the jobs that ended in [`since_ms`, `until_ms`), in the order of submission."""

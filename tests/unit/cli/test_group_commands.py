@@ -139,7 +139,7 @@ def test_a_plan_of_a_solver_that_was_stopped_says_so(tradewind: Run, monkeypatch
     monkeypatch.setattr(solving, "solve", stopped)
     monkeypatch.setenv("COLUMNS", "80")
     shown = tradewind("plan", "group.yaml").stdout
-    assert "the solver was stopped after 20 s; this plan is within 3.1 % of the best" in shown
+    assert "the solver was stopped after 20 s; this plan is within 3.1% of the best" in shown
     assert max(map(len, shown.splitlines())) <= 80
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
     assert document["stopped_after_s"] == 20.0

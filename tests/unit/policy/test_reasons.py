@@ -126,7 +126,7 @@ def test_without_any_fit_the_job_waits_for_the_most_common_reason_and_names_the_
     assert placement.offer_id is None
     assert placement.reason == (
         "no offer fits: 3 of 4 fail on region, 1 on budget; nearest miss local/eu-1/eu-1a/dear/on_demand: "
-        "would cost $10.42 over the budget; a budget of $52.43 would be enough in 95 % of cases "
+        "would cost $10.42 over the budget; a budget of $52.43 would be enough in 95% of cases "
         "(the cost may be higher than expected)"
     )
 
@@ -138,7 +138,7 @@ def test_a_deadline_and_a_budget_that_cannot_be_kept_are_both_named(case):
     assert placement.action == "wait"
     assert placement.reason.endswith(
         "would cost $10.42 over the budget and finish 9.1 h after the deadline; "
-        "a budget of $52.43 would be enough to finish late in 95 % of cases (the cost may be higher than expected)"
+        "a budget of $52.43 would be enough to finish late in 95% of cases (the cost may be higher than expected)"
     )
     spent = case.decide(Demand(job, STEPS, done_steps=1, spent_nano_usd=usd(40)))
     assert "the budget is spent, and it would finish 9.1 h after the deadline" in spent.reason
@@ -170,7 +170,7 @@ def test_the_suggested_budget_pays_for_an_offer_that_is_in_time_if_there_is_one(
     said = case.decide(Demand(job, STEPS)).reason
     assert f"nearest miss {fast}: would cost $" in said
     assert "deadline" not in said
-    amount = float(re.search(r"a budget of \$(\d+\.\d\d) would be enough in 95 % of cases", said)[1])
+    amount = float(re.search(r"a budget of \$(\d+\.\d\d) would be enough in 95% of cases", said)[1])
     enough = replace(job, spec=replace(job.spec, budget_nano_usd=usd(amount)))
     assert case.decide(Demand(enough, STEPS)).offer_id == fast
 

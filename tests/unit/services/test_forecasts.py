@@ -9,6 +9,7 @@ import pytest
 
 from orchestrator.cli.render.screens.decisions import decision
 from orchestrator.cli.render.screens.jobs import queue, status
+from orchestrator.cli.render.screens.plans import plan as rendered
 from orchestrator.cli.render.text import Screen
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation
@@ -55,6 +56,27 @@ def test_the_range_of_the_time_to_go_has_the_unit_of_the_time(installation: Inst
     told = dataclasses.replace(view.job, forecast=dataclasses.replace(view.job.forecast, **times))
     shown = status(dataclasses.replace(view, job=told), Screen())
     assert re.search(r"to go .*, 78 min \(\S+ to \S+, 72 min to 84 min, p5-p95\)", shown)
+
+
+def test_an_interval_whose_ends_read_alike_is_not_shown(installation: Installation, past: Past) -> None:
+    view = current.status(installation, past.conv)
+    assert view.job.forecast is not None
+    times = {"duration_low_s": 355.0, "duration_s": 360.0, "duration_high_s": 362.0}
+    money = {"cost_low_nano_usd": 10**9, "cost_nano_usd": 10**9, "cost_high_nano_usd": 10**9 + 1}
+    narrowed = dataclasses.replace(view.job.forecast, **times, **money)
+    told = dataclasses.replace(view.job, forecast=narrowed)
+    assert "p5-p95" not in status(dataclasses.replace(view, job=told), Screen())
+    wider = dataclasses.replace(narrowed, cost_high_nano_usd=2 * 10**9)
+    shown = status(dataclasses.replace(view, job=dataclasses.replace(told, forecast=wider)), Screen())
+    assert "($1.00 to $2.00, p5-p95)" in shown
+    planned = plan.preview(installation, [], all_jobs=True)
+    decided = next(each for each in planned.decisions if each.job_id == past.lstm)
+    choices = tuple(dataclasses.replace(each, **times, **money) for each in decided.choices)
+    narrow = dataclasses.replace(decided, choices=choices, deadline_at_ms=None)
+    shown = rendered(dataclasses.replace(planned, decisions=(narrow,)), Screen())
+    assert "finish" in shown
+    assert "90%" not in shown
+    assert "p5-p95" not in decision(narrow, Screen())
 
 
 def test_an_unmeasured_job_has_no_forecast_and_every_surface_says_the_same(

@@ -54,7 +54,7 @@ def backtest(view: Backtest, screen: Screen) -> str:
         numbers("missed"),
         numbers("failed", 5),
         numbers(f"against {clean(view.reference)}", 1),
-        numbers("95 %", 2),
+        numbers("95%", 2),
     )
     split = (
         Column("saved"),

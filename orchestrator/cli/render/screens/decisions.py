@@ -6,6 +6,7 @@ from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
     amount,
+    between,
     blocks,
     capacity,
     clean,
@@ -115,21 +116,25 @@ def _row(choice: Choice, *, measured: bool) -> tuple[str, ...]:
 def _cost_interval(view: Decision) -> str:
     for choice in view.choices:
         if choice.role in PLANNED and choice.cost_low_nano_usd is not None:
-            return f" ({amount(choice.cost_low_nano_usd)} to {amount(choice.cost_high_nano_usd)}, p5-p95)"
+            return _percentiles(between(amount(choice.cost_low_nano_usd), amount(choice.cost_high_nano_usd)))
     return ""
 
 
 def _finish_interval(view: Decision) -> str:
     for choice in view.choices:
-        if choice.role in PLANNED and choice.duration_low_s is not None:
-            return f" (in {finish_interval(view, choice)}, p5-p95)"
+        if choice.role in PLANNED and (interval := finish_interval(view, choice)):
+            return _percentiles(f"in {interval}")
     return ""
 
 
+def _percentiles(interval: str) -> str:
+    return f" ({interval}, p5-p95)" if interval else ""
+
+
 def finish_interval(view: Decision, choice: Choice) -> str:
-    """The 5th and 95th percentile of the time to finish on a planned choice."""
+    """The 5th and 95th percentile of the time to finish on a planned choice; "" if they are not known or read alike."""
     if choice.duration_low_s is None or choice.duration_high_s is None:
-        return "-"
+        return ""
     deadline_ms, finish_ms, takes_s = view.deadline_at_ms, view.finish_at_ms, choice.duration_s
     left_s = None
     if deadline_ms is not None and finish_ms is not None and takes_s is not None:

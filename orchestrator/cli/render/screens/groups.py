@@ -86,11 +86,11 @@ def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
     after = f"after {_some(job.after)}" if job.after else ""
     own = (f"{job.weight:g}", amount(job.cost_nano_usd), ends, after)
     if not job.parts:
-        return [(job.name, "waits", "0 %", *own)]
+        return [(job.name, "waits", "0%", *own)]
     rows: list[tuple[str, ...]] = []
     for index, part in enumerate(job.parts):
         there = f"{where(part.offer_id)} {OfferId.parse(part.offer_id).instance_type}"
-        share = f"{100 * part.share:.0f} %"
+        share = f"{100 * part.share:.0f}%"
         rows.append((job.name, there, share, *own) if index == 0 else ("", there, share, "", "", "", ""))
     return rows
 
@@ -174,7 +174,7 @@ def _percent(part: float) -> str:
     """Two digits, never less than it is."""
     percent = 100 * max(part, 1e-9)
     digits = max(1 - math.floor(math.log10(percent)), 0)
-    return f"{math.ceil(percent * 10**digits - 1e-9) / 10**digits:g} %"
+    return f"{math.ceil(percent * 10**digits - 1e-9) / 10**digits:g}%"
 
 
 def _worth(worth: UnitWorth) -> str:

@@ -11,6 +11,7 @@ from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
     amount,
+    between,
     blocks,
     budget_amount,
     capacity,
@@ -162,10 +163,11 @@ def _to_go(view: JobView) -> str:
     foretold = view.forecast
     if foretold is None:
         return view.to_go
-    cost = f"{amount(foretold.cost_low_nano_usd)} to {amount(foretold.cost_high_nano_usd)}"
+    cost = between(amount(foretold.cost_low_nano_usd), amount(foretold.cost_high_nano_usd))
     left_s = None if view.deadline_at_ms is None else (view.deadline_at_ms - foretold.at_ms) / 1000
     time = finish_range(foretold.duration_low_s, foretold.duration_high_s, left_s)
-    return f"{view.to_go} ({cost}, {time}, p5-p95)"
+    intervals = ", ".join(filter(None, (cost, time)))
+    return f"{view.to_go} ({intervals}, p5-p95)" if intervals else view.to_go
 
 
 def status(view: StatusView, screen: Screen) -> str:

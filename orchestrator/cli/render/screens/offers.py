@@ -80,7 +80,7 @@ def _listed(row: OfferRow) -> tuple[str, ...]:
 def _for_job(row: OfferRow) -> tuple[str, ...]:
     interval = "-"
     if row.cost_low_nano_usd is not None:
-        interval = f"{amount(row.cost_low_nano_usd)}-{amount(row.cost_high_nano_usd)}"
+        interval = "-".join(dict.fromkeys((amount(row.cost_low_nano_usd), amount(row.cost_high_nano_usd))))
     return (
         "-" if row.nano_usd_per_step is None else amount(round(row.nano_usd_per_step * 1000)),
         number(row.steps_per_s),

@@ -14,12 +14,14 @@ from orchestrator.cli.render.text import (
     NO_PROVIDER,
     Screen,
     amount,
+    between,
     blocks,
     capacity,
     clean,
     fitted,
     instant,
     lacks_secrets,
+    likely,
     machine,
     note_simulated,
     rate,
@@ -127,7 +129,7 @@ def _savings(view: PlanView) -> str:
     told = []
     if worth:
         best, age = worth[0], max(each.price_age_s or 0.0 for each in worth)
-        share = f"{100 * best.saving_nano_usd / best.of_nano_usd:.0f} %, estimate, prices up to {span(age)} old"
+        share = f"{100 * best.saving_nano_usd / best.of_nano_usd:.0f}%, estimate, prices up to {span(age)} old"
         rest = "".join(f", {_change(each)} {amount(each.saving_nano_usd)}" for each in worth[1:])
         saved, of = amount(best.saving_nano_usd), amount(best.of_nano_usd)
         told.append(f"{_change(best)} would save about {saved} of {of} ({share}){rest}")
@@ -197,7 +199,7 @@ def _cost(view: Decision, chosen: Choice | None) -> str:
         return "unknown until the speed is known" if view.evidence == "none" and chosen is not None else ""
     text = amount(view.cost_nano_usd)
     if chosen is not None and chosen.cost_low_nano_usd is not None:
-        text += f" (90%: {amount(chosen.cost_low_nano_usd)} to {amount(chosen.cost_high_nano_usd)})"
+        text += likely(between(amount(chosen.cost_low_nano_usd), amount(chosen.cost_high_nano_usd)))
     if view.saving_nano_usd > 0:
         text += f", {amount(view.saving_nano_usd)} less than {'staying' if view.action == 'move' else 'on-demand'}"
     return text
@@ -226,7 +228,7 @@ def _finish(view: Decision, chosen: Choice | None) -> str:
         return ""
     text = instant(view.finish_at_ms)
     if chosen is not None and chosen.duration_s is not None:
-        text = f"in {span(chosen.duration_s)} (90%: {finish_interval(view, chosen)}), {text}"
+        text = f"in {span(chosen.duration_s)}{likely(finish_interval(view, chosen))}, {text}"
     return text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.screens.system import diagnosis
-from orchestrator.cli.render.text import Screen
+from orchestrator.cli.render.text import Screen, between, likely
 from orchestrator.services.setup.views import FirstJob, SetUp
 from orchestrator.services.views import Diagnosis
 from providers.money import about_usd
@@ -21,11 +21,11 @@ def set_up(view: SetUp, screen: Screen) -> str:
 def _cost(job: FirstJob) -> list[str]:
     if job.offer_id is None or job.cost_nano_usd is None or job.duration_s is None:
         return [f"what a first job would cost is not known yet: {job.why_not}"]
-    between = ""
+    enclosed = ""
     if job.cost_low_nano_usd is not None and job.cost_high_nano_usd is not None:
-        between = f" (90%: {about_usd(job.cost_low_nano_usd)} to {about_usd(job.cost_high_nano_usd)})"
+        enclosed = likely(between(about_usd(job.cost_low_nano_usd), about_usd(job.cost_high_nano_usd)))
     note = " (simulated)" if job.simulated else ""
     return [
-        f"a first job that needs an hour on one {job.gpu} would cost about {about_usd(job.cost_nano_usd)}{between}",
+        f"a first job that needs an hour on one {job.gpu} would cost about {about_usd(job.cost_nano_usd)}{enclosed}",
         f"  in {job.duration_s / 3600:.1f} h on {job.offer_id}{note}",
     ]
