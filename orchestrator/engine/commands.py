@@ -168,9 +168,9 @@ def _group_budget(ctx: Context, tx: Tx, command: Command) -> str:
     changed = changed_parts(tx, group, wanted, partial(spending_limits.to_end_nano_usd, ctx.installation))
     for job, part in changed:
         _require_enough_to_end(ctx, tx, job, part)
+    tx.set_group_budget(group.id, wanted)
     for job, part in changed:
         _set_budget(ctx, tx, job, part, command.actor)
-    tx.set_group_budget(group.id, wanted)
     data = {"group_id": group.id, "before_nano_usd": group.budget_nano_usd, "nano_usd": wanted}
     tx.add_event(
         Event(

@@ -435,6 +435,26 @@ def test_a_budget_after_one_that_is_not_carried_out_yet_promises_no_parts(home: 
     check_truth(home)
 
 
+def test_a_smaller_budget_of_a_group_names_the_larger_one_that_its_last_job_needs(home: SimulatedInstallation) -> None:
+    """And not a budget of the job, for which the group has no money left then."""
+    (a,) = grouped(home, "a", budget="1.50", steps=600, expected=Expected(GpuRequest("V100"), 1.0))
+    with home.installation.store.write() as tx:
+        tx.set_budget(a.id, usd("1.50"))
+    pause(home.installation, "a", caller=Caller("me"))
+    home.until_state(a, "paused")
+    said = set_group_budget(home.installation, "chain", "0.05", caller=Caller("me")).message
+    home.tick()
+    answer = home.events(a, "job.budget")[-1].message
+    for each in (said, answer):
+        found = re.search(
+            r"; it is still too small to finish; to continue: tradewind budget set --group chain (\S+), then "
+            r"tradewind resume a$",
+            each,
+        )
+        assert found is not None, each
+    assert usd("0.30") < usd(found[1]) < usd("0.60")
+
+
 def test_advice_about_the_budget_of_a_group_gives_ids_where_other_jobs_have_the_names(
     home: SimulatedInstallation,
 ) -> None:

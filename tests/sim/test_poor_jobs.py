@@ -47,6 +47,41 @@ def test_a_job_that_may_be_paused_again_is_resumed_with_a_warning_and_the_comman
     assert named_budget(said) == enough
 
 
+def test_a_budget_that_pays_for_no_machine_is_set_and_says_what_is_enough_to_rent_one(
+    home: SimulatedInstallation,
+) -> None:
+    """The speed of the job is not known, so it may begin with any budget that pays for a machine."""
+    job = home.submit(steps=600, budget_nano_usd=usd("0.01"))
+    why_paused(home, job)
+    said = commands.set_budget(home.installation, "job", "0.015", caller=ME).message
+    (enough,) = re.findall(
+        r"; it is still too small to rent a machine; to continue: tradewind budget set job USD \(\$(\S+) is enough to "
+        r"rent a machine; training takes more\), then tradewind resume job$",
+        said,
+    )
+    said = commands.set_budget(home.installation, "job", enough, caller=ME).message
+    assert said.endswith("; to continue: tradewind resume job")
+    assert "may pause it again" not in commands.resume(home.installation, "job", caller=ME).message
+    home.until_state(job, "running")
+
+
+@pytest.mark.parametrize("expected", [KNOWN, None])
+def test_the_way_on_of_a_job_that_is_paused_already_is_accepted(
+    home: SimulatedInstallation, expected: Expected | None
+) -> None:
+    job = home.submit(steps=600, expected=expected, budget_nano_usd=usd("0.015"))
+    why_paused(home, job)
+    with pytest.raises(UsageError, match=r"^job is already paused$") as refused:
+        commands.pause(home.installation, "job", caller=ME)
+    assert refused.value.hint.startswith("tradewind budget set job ")
+    assert refused.value.hint.endswith(", then tradewind resume job")
+    commands.set_budget(home.installation, "job", "2.00", caller=ME)
+    home.tick()
+    with pytest.raises(UsageError) as refused:
+        commands.pause(home.installation, "job", caller=ME)
+    assert refused.value.hint == "tradewind resume job"
+
+
 @pytest.mark.parametrize("state", ["running", "paused"])
 def test_a_budget_below_what_is_spent_is_refused_with_the_smallest_that_is_accepted(
     home: SimulatedInstallation, state: str

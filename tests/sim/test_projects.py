@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from orchestrator.model import Job, Resources
+from orchestrator.config.projects import Project, Projects
+from orchestrator.errors import UsageError
+from orchestrator.model import Expected, GpuRequest, Job, Resources
 from orchestrator.policy.projects import STARVED_S
+from orchestrator.services.caller import Caller
+from orchestrator.services.jobs import commands
 from providers.money import usd
 from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
 
+RESTART = "(tradewind down --keep-jobs, then tradewind up)"
+ME = Caller("me")
+KNOWN = Expected(GpuRequest("V100"), 1.0)
 Install = Callable[..., SimulatedInstallation]
 
 
@@ -36,12 +45,12 @@ def up(home: SimulatedInstallation, *jobs: Job) -> int:
         (
             {"max_instances": 1},
             "projects.vision.max_instances is reached (1 of 1 machines): raise projects.vision.max_instances in "
-            "tradewind.toml, or wait",
+            f"tradewind.toml {RESTART}, or wait",
         ),
         (
             {"max_usd_per_hour": 1.5},
             "this would cost $2.00/h, more than projects.vision.max_usd_per_hour (1.5); $1.00/h of it is used: raise "
-            "projects.vision.max_usd_per_hour in tradewind.toml, or wait",
+            f"projects.vision.max_usd_per_hour in tradewind.toml {RESTART}, or wait",
         ),
     ],
 )
@@ -88,10 +97,87 @@ def test_jobs_of_a_project_never_cost_more_than_its_budget(install: Install, dea
     home.until(lambda: states(home, *jobs) == {"paused"}, limit_s=900.0, stride_s=3.0)
     said = home.events(jobs[0], "job.paused")[0].message
     assert re.search(r"project vision: \$0\.\d+ of its \$0\.25 is spent; \$\S+ is reserved", said)
-    assert said.endswith("raise projects.vision.budget in tradewind.toml, then tradewind resume vision-0")
+    assert said.endswith(f"raise projects.vision.budget in tradewind.toml {RESTART}, then tradewind resume vision-0")
     home.settle(limit_s=2000.0)
     ledger, billed = home.books()
     assert 0.8 * budget < ledger == billed <= budget
+
+
+@pytest.mark.parametrize("expected", [KNOWN, None])
+def test_a_job_whose_project_pays_for_no_machine_is_not_resumed_and_the_amount_named_is_enough(
+    install: Install, expected: Expected | None
+) -> None:
+    home = install(overrides={"projects": {"vision": {"budget": 0.015}}})
+    job = home.submit("job", steps=600, project="vision", expected=expected)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    why = r"^job could rent no machine: the \$0\.015 budget of project vision is too small$"
+    with pytest.raises(UsageError, match=why) as refused:
+        commands.resume(home.installation, "job", caller=ME)
+    hint = refused.value.hint
+    assert hint.endswith("then tradewind resume job")
+    amount = r"projects\.vision\.budget to (\S+) in" if expected else r"\$(\S+) is enough to rent a machine"
+    (enough,) = re.findall(amount, hint)
+    raised(home, enough)
+    accepted = commands.resume(home.installation, "job", caller=ME)
+    assert "pause it again" not in accepted.message or expected is None
+    home.until_state(job, "running")
+    home.settle(limit_s=2000.0)
+    assert home.job(job).state == "finished" or expected is None
+    ledger, billed = home.books()
+    assert 0 < ledger == billed <= usd(enough)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_paused_by_the_budget_of_its_project_is_resumed_with_a_warning_and_an_amount_that_is_enough(
+    install: Install, seed: int
+) -> None:
+    draw = random.Random(seed)
+    home = install(overrides={"projects": {"vision": {"budget": round(draw.uniform(0.1, 0.14), 3)}}})
+    other = home.submit("other", steps=draw.randint(10, 60), project="vision")
+    home.until_state(other, "finished")
+    job = home.submit("job", steps=900, project="vision", expected=KNOWN)
+    home.until_step(job, 3)
+    home.until_state(job, "paused")
+    home.settle(limit_s=2000.0)
+    try:
+        said = commands.resume(home.installation, "job", caller=ME).message
+        assert re.search(r"; the \$\S+ budget of project vision may pause it again; to be sure that it finishes", said)
+    except UsageError as refused:
+        said = refused.hint
+    (enough,) = re.findall(r"projects\.vision\.budget to (\d+\.\d\d) in tradewind\.toml \(tradewind down", said)
+    home.settle(limit_s=2000.0)
+    raised(home, enough)
+    with suppress(UsageError):
+        assert "pause it again" not in commands.resume(home.installation, "job", caller=ME).message
+    home.until_state(job, "running")
+    home.settle(limit_s=4000.0)
+    assert home.job(job).state == "finished"
+    ledger, billed = home.books()
+    assert 0 < ledger == billed <= usd(enough)
+
+
+def test_a_new_budget_of_a_job_names_that_of_its_project_if_it_pays_for_no_machine(install: Install) -> None:
+    home = install(overrides={"projects": {"vision": {"budget": 0.015}}})
+    job = home.submit("job", steps=600, project="vision", expected=KNOWN, budget_nano_usd=usd("0.01"))
+    home.until_state(job, "paused")
+    said = commands.set_budget(home.installation, "job", "2.00", caller=ME).message
+    found = re.search(
+        r"^the budget of job becomes \$2\.00; the \$0\.015 budget of project vision is too small; to continue: raise "
+        r"projects\.vision\.budget to (\S+) in tradewind\.toml \(.*\), then tradewind resume job$",
+        said,
+    )
+    assert found is not None, said
+    home.tick()
+    raised(home, found[1])
+    commands.resume(home.installation, "job", caller=ME)
+    home.until_state(job, "running")
+
+
+def raised(home: SimulatedInstallation, dollars: str) -> None:
+    """A control plane that starts with another budget of the project."""
+    home.config = replace(home.config, projects=Projects({"vision": Project(budget=float(dollars))}))
+    home.start()
 
 
 def test_a_pause_for_the_budget_of_a_project_gives_the_id_of_a_job_whose_name_another_has(install: Install) -> None:
@@ -100,7 +186,7 @@ def test_a_pause_for_the_budget_of_a_project_gives_the_id_of_a_job_whose_name_an
     home.until_step(job, 3)
     home.submit("shared", steps=1)
     home.until_state(job, "paused")
-    assert home.events(job, "job.paused")[0].message.endswith(f"tradewind.toml, then tradewind resume {job.id}")
+    assert home.events(job, "job.paused")[0].message.endswith(f"tradewind up), then tradewind resume {job.id}")
 
 
 def test_launches_at_the_same_time_do_not_pass_the_budget_together(install: Install) -> None:
@@ -118,7 +204,9 @@ def test_launches_at_the_same_time_do_not_pass_the_budget_together(install: Inst
     assert waiting
     for why in waiting:
         assert why.startswith("the rest of the budget of project vision does not cover another machine; $0.0")
-        assert why.endswith("raise projects.vision.budget in tradewind.toml")
+        assert why.endswith(
+            "raise projects.vision.budget in tradewind.toml (tradewind down --keep-jobs, then tradewind up)"
+        )
 
 
 @pytest.mark.parametrize("limited", [{"limits.max_instances": 1}, {}])

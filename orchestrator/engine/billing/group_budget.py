@@ -115,14 +115,14 @@ def group_remedy(tx: Tx, job: Job, wanted_nano_usd: int) -> str:
     return f"raise the budget of the group first: {raised}; or lower that of another job: {order}"
 
 
-def with_group_order(tx: Tx, job: Job, text: str) -> str:
-    """`text`, which may tell to raise the job's budget. If the budget of its group is too small for that, it tells to
-    raise that one first, or instead."""
+def with_group_order(tx: Tx, job: Job, text: str, whole_nano_usd: int | None = None) -> str:
+    """`text`, which may tell to raise the job's budget. If the budget of its group (`whole_nano_usd` if it is about to
+    change to that) is too small for that, it tells to raise that one first, or instead."""
     named = rf"tradewind budget set (?:{re.escape(job.name)}|{job.id}) (USD|\d+\.\d\d)"
     if not re.search(named, text):
         return text
     try:
-        divided = _division_for(tx, job)
+        divided = _division_for(tx, job, whole_nano_usd)
     except RowError:  # a damaged row of another job must not keep this one from being paused
         return text
     if divided is None:
@@ -198,8 +198,11 @@ def _first_parts(tx: Tx, now: Division, to_end: ToEnd) -> list[tuple[Job, int]]:
     return [(job, now.paid[job.id] + CENT_NANO_USD + part) for job, part in zip(free, more, strict=True)]
 
 
-def _division_for(tx: Tx, job: Job) -> Division | None:
-    return None if job.group_id is None else division(tx, tx.group(job.group_id))
+def _division_for(tx: Tx, job: Job, whole_nano_usd: int | None = None) -> Division | None:
+    if job.group_id is None:
+        return None
+    group = tx.group(job.group_id)
+    return division(tx, group) if whole_nano_usd is None else _division(tx, group, whole_nano_usd)
 
 
 def _raised(tx: Tx, divided: Division, job: Job, wanted_nano_usd: int | None) -> str:

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from orchestrator.config.raising import raising
 from orchestrator.engine.billing.accrue import reserve_nano_usd, running_nano_usd_per_hour
 from orchestrator.engine.billing.group_budget import with_group_order
+from orchestrator.engine.billing.of_project import spent_by_project_nano_usd
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.reserves import release_market_s, stop_market_s
 from orchestrator.engine.inputs.snapshot import Inputs, inputs, limits
@@ -17,43 +19,66 @@ from orchestrator.model import Job, JobState
 from orchestrator.policy.needed_budget import budgets_to_start, needed_budgets
 from orchestrator.policy.ranking.enough import CENT_NANO_USD, NOTHING, Needed
 from orchestrator.store import Tx
+from providers.money import usd, whole_usd
 
 
-def larger_budget(tx: Tx, job: Job, found: Needed) -> str:
-    """The command that sets the budget `found` to be enough, or that of the group first; it ends in "USD" where no
-    amount is known."""
+def larger_budget(tx: Tx, job: Job, found: Needed, group_nano_usd: int | None = None) -> str:
+    """The command that sets the budget `found` to be enough, or that of the group first, which is about to become
+    `group_nano_usd` (None: stays as it is); it ends in "USD" where no amount is known."""
     amount = f"{found.enough_cents / 100:.2f}" if found.enough else "USD"
-    return with_group_order(tx, job, f"tradewind budget set {tx.typed_name(job.id, job.name)} {amount}")
+    order = f"tradewind budget set {tx.typed_name(job.id, job.name)} {amount}"
+    return with_group_order(tx, job, order, group_nano_usd)
 
 
-def how_to_continue(installation: Installation, tx: Tx, job: Job, wanted_nano_usd: int) -> str:
-    """What comes after the budget of a job becomes this amount: nothing unless it is paused; else the command that
-    continues it, or that sets a budget that is enough. Begins with a semicolon. Raises RowError."""
+def how_to_continue(
+    installation: Installation, tx: Tx, job: Job, wanted_nano_usd: int, group_nano_usd: int | None = None
+) -> str:
+    """What comes after the budget of a job becomes this amount, and that of its group `group_nano_usd` (None: stays as
+    it is): nothing unless the job is paused; else the command that continues it, after what makes budgets large enough
+    that are not, also that of its project. Begins with a semicolon. Raises RowError."""
     if job.state not in ("pausing", "paused"):
         return ""
-    resume, found = f"tradewind resume {tx.typed_name(job.id, job.name)}", needed_to_continue(installation, tx, job)
-    if wanted_nano_usd >= found.enough:
-        return f"; to continue: {resume}"
-    short = "it is still too small to finish" if wanted_nano_usd < found.least else "it may be too small to finish"
-    return f"; {short}{found.also_late}; to continue: {larger_budget(tx, job, found)}, then {resume}"
+    found, to_start = _missing(installation, tx, job, _inputs(installation, tx, job, None, None))
+    short, orders = "", list[str]()
+    if wanted_nano_usd < max(to_start, found.enough):
+        still = f"it is still too small to {'finish' if found.enough else 'rent a machine'}"
+        surely = wanted_nano_usd < max(to_start, found.least)
+        short = f"; {still if surely else 'it may be too small to finish'}{found.also_late}"
+        order = larger_budget(tx, job, found, group_nano_usd)
+        orders.append(order if found.enough else f"{order} ({_enough_to_rent(to_start)})")
+    project = _project_shortage(installation, tx, job, None, None)
+    if project is not None and project.at_once:
+        short += f"; {project.budget} is too small{project.late}"
+        orders.append(project.order)
+    orders.append(f"tradewind resume {tx.typed_name(job.id, job.name)}")
+    return f"{short}; to continue: {', then '.join(orders)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """The budget of a job may be too small to continue, or surely is (`at_once`: the job is paused again before it
-    rents a machine). `late`: see Needed.also_late. `order`: the command that sets a budget which is enough."""
+    """A `budget`, in words, may be too small for a job to continue, or surely is (`at_once`: not even a machine can be
+    rented). `effect`: what happens then. `late`: see Needed.also_late. `order`: what makes the budget large enough."""
 
-    budget_nano_usd: int
+    budget: str
+    effect: str
     at_once: bool
     late: str
     order: str
 
 
-def shortage(
+def shortages(
     installation: Installation, tx: Tx, job: Job, markets: MarketReader | None = None, speeds: SpeedReader | None = None
+) -> tuple[Shortage, ...]:
+    """Which budgets may pause a paused job again if it is resumed: its own, and that of its project. Raises
+    RowError."""
+    found = [shortage(installation, tx, job, markets, speeds) for shortage in (_own_shortage, _project_shortage)]
+    return tuple(each for each in found if each is not None)
+
+
+def _own_shortage(
+    installation: Installation, tx: Tx, job: Job, markets: MarketReader | None, speeds: SpeedReader | None
 ) -> Shortage | None:
-    """Why a paused job may be paused again because of its budget if it is resumed; None if that is not likely, or if
-    the budget of its group changes before that. Raises RowError."""
+    """None if its budget is likely to be enough, or if the budget of its group changes before that."""
     budget = job.spec.budget_nano_usd
     for each in tx.open_commands():
         if each.kind == "group-budget" and job.group_id is not None and each.args.get("group_id") == job.group_id:
@@ -63,16 +88,46 @@ def shortage(
             budget = wanted if isinstance(wanted, int) else budget
     if budget is None:
         return None
-    seen, ending = _inputs(installation, tx, job, markets, speeds), _ending_nano_usd(installation, tx, job)
-    found = _needed(installation, seen, job, ending)
-    limit = limits(installation.config)
-    to_start = ending + budgets_to_start(seen.demands, seen.market, seen.perf, limits=limit).get(job.id, -ending)
+    found, to_start = _missing(installation, tx, job, _inputs(installation, tx, job, markets, speeds))
     if budget >= max(to_start, found.enough):
         return None
     order = larger_budget(tx, job, found)
     if not found.enough:
-        order += f" (${(to_start // CENT_NANO_USD + 1) / 100:.2f} is enough to rent a machine; training takes more)"
-    return Shortage(budget, budget < to_start, found.also_late, order)
+        order += f" ({_enough_to_rent(to_start)})"
+    at_once, effect = budget < to_start, "would be paused again at once"
+    return Shortage(f"its {whole_usd(budget)} budget", effect, at_once, found.also_late, order)
+
+
+def _project_shortage(
+    installation: Installation, tx: Tx, job: Job, markets: MarketReader | None, speeds: SpeedReader | None
+) -> Shortage | None:
+    """None if the budget of its project is likely to be enough, as far as this job is concerned. It counts as the
+    job's own, of which all jobs of the project have spent."""
+    dollars = installation.config.projects.of(job.project).budget
+    if dollars is None:
+        return None
+    spent = spent_by_project_nano_usd(tx, job.project, installation.clock.now_ms())
+    seen = _inputs(installation, tx, job, markets, speeds)
+    seen = replace(seen, demands=tuple(replace(each, spent_nano_usd=spent) for each in seen.demands))
+    (found, to_start), budget = _missing(installation, tx, job, seen), usd(dollars)
+    if budget >= max(to_start, found.enough):
+        return None
+    order = raising(f"projects.{job.project}.budget", f"{found.enough_cents / 100:.2f}" if found.enough else "")
+    if not found.enough:
+        order += f" ({_enough_to_rent(to_start)})"
+    whole = f"the {whole_usd(budget)} budget of project {job.project}"
+    return Shortage(whole, "could rent no machine", budget < to_start, found.also_late, order)
+
+
+def _missing(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> tuple[Needed, int]:
+    """The budget that a paused job needs, and the least with which it rents a machine (nano-USD)."""
+    ending = _ending_nano_usd(installation, tx, job)
+    starts = budgets_to_start(seen.demands, seen.market, seen.perf, limits=limits(installation.config))
+    return _needed(installation, seen, job, ending), ending + starts.get(job.id, -ending)
+
+
+def _enough_to_rent(to_start: int) -> str:
+    return f"${(to_start // CENT_NANO_USD + 1) / 100:.2f} is enough to rent a machine; training takes more"
 
 
 def needed_to_continue(

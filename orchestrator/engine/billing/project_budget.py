@@ -7,11 +7,12 @@ save checkpoints and end the machines, all jobs of the project are paused (engin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
+from orchestrator.config.raising import raising
 from orchestrator.engine.billing.accrue import running_nano_usd_per_hour
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
+from orchestrator.engine.billing.of_project import unsettled_runs_of
 from orchestrator.engine.billing.spending_limits import (
     Spending,
     bringing_nano_usd,
@@ -23,8 +24,7 @@ from orchestrator.engine.billing.spending_limits import (
 )
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.reserves import LOOK_EVERY_S
-from orchestrator.engine.inputs.snapshot import left_out
-from orchestrator.model import Job, Run
+from orchestrator.model import Job
 from orchestrator.store import Tx
 from providers.money import about_usd, usd, whole_usd
 
@@ -90,17 +90,10 @@ def why_paused(ctx: Context, job: Job, budget: int, now: Spending) -> str:
     """What of a project's budget is spent, what the rest is reserved for, and how the job continues."""
     return (
         f"project {job.project}: {_spent_of(now.spent, budget)}; {about_usd(now.reserve)} is reserved "
-        f"to save checkpoints and end its machines; to continue: raise projects.{job.project}.budget in "
-        f"tradewind.toml, then tradewind resume {ctx.typed_name(job)}"
+        f"to save checkpoints and end its machines; to continue: {raising(f'projects.{job.project}.budget')}, "
+        f"then tradewind resume {ctx.typed_name(job)}"
     )
 
 
 def _spent_of(spent: int, budget: int) -> str:
     return f"{about_usd(spent)} of its {whole_usd(budget)} is spent"
-
-
-def unsettled_runs_of(tx: Tx, project: str) -> Sequence[Run]:
-    """The runs of a project's jobs whose machines are not booked to their end yet."""
-    runs = tx.unsettled_runs(left_out)  # one that cannot be read is repaired first (engine.jobs.quarantine)
-    of = {job.id: job.project for job in tx.outlines_of({run.job_id for run in runs})}
-    return [run for run in runs if of.get(run.job_id) == project]

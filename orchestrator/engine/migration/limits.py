@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 
+from orchestrator.config.raising import raising
 from orchestrator.engine.billing.project_budget import over_project_budget
 from orchestrator.engine.context import Context, Standing
 from orchestrator.engine.inputs.rent_limits import Limits, limits_of, rent_limits
@@ -117,8 +118,7 @@ def _check(room: _Room, job: Job, offer_id: str) -> None:
         wanted, up = "" if nodes == 1 else f", and {nodes} more are wanted", room.machines
         raise LimitError(
             f"{limits.name}.max_instances is reached ({up} of {limits.machines} machines{wanted}{comes_first})",
-            hint=f"raise {limits.name}.max_instances in tradewind.toml"
-            + ", or wait" * (nodes + room.own[0] <= limits.machines),
+            hint=raising(f"{limits.name}.max_instances") + ", or wait" * (nodes + room.own[0] <= limits.machines),
         )
     own = nodes * room.prices.get(offer_id, 0)
     rate = room.rate + own
@@ -128,14 +128,13 @@ def _check(room: _Room, job: Job, offer_id: str) -> None:
         used = f"; {format_usd(room.rate)}/h of it is used" if room.rate else ""
         raise LimitError(
             f"this would cost {much}{used}" if rate > limits.nano_usd else reached,
-            hint=f"raise {limits.name}.max_usd_per_hour in tradewind.toml"
-            + ", or wait" * (own + room.own[1] <= limits.nano_usd),
+            hint=raising(f"{limits.name}.max_usd_per_hour") + ", or wait" * (own + room.own[1] <= limits.nano_usd),
         )
 
 
 def _check_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: str | None) -> None:
     if (why := over_project_budget(ctx, tx, job, offer_id, besides)) is not None:
-        raise LimitError(why, hint=f"raise projects.{job.project}.budget in tradewind.toml")
+        raise LimitError(why, hint=raising(f"projects.{job.project}.budget"))
 
 
 def keep_a_place(ctx: Context, job: Job, offer_id: str, standing: Standing) -> None:

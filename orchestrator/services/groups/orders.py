@@ -21,6 +21,7 @@ from orchestrator.services.jobs.commands import (
     answered,
     being_cancelled,
     may_pause,
+    remedies,
     short_of_money,
     too_poor,
 )
@@ -52,19 +53,17 @@ def resume_group(installation: Installation, ref: str, project: str | None = Non
         halts = [job for job in jobs if job.state not in TERMINAL and halted(tx, job)]
         markets, speeds = MarketReader(), SpeedReader()
         found = [(job, short_of_money(installation, tx, job, markets, speeds)) for job in halts]
-    poor = {job.id: (job, short) for job, short in found if short is not None and short.at_once}
+    poor = {job.id: (job, short) for job, short in found if any(each.at_once for each in short)}
 
     def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
         return halted(tx, job) and job.id not in poor and not being_cancelled(job, waiting)
 
+    why = _listed_all([too_poor(job, short) for job, short in poor.values()])
+    orders = _listed_all([*dict.fromkeys(remedies(short) for _, short in poor.values())])
     if poor and len(poor) == len(halts):
-        raise UsageError(
-            _listed_all([too_poor(job, short) for job, short in poor.values()]),
-            hint=f"{_listed_all([short.order for _, short in poor.values()])}, then tradewind resume --group {ref}",
-        )
+        raise UsageError(why, hint=f"{orders}, then tradewind resume --group {ref}")
     if poor:
-        effect += f"; {_listed_all([too_poor(job, short) for job, short in poor.values()])}"
-        effect += f"; to resume it, too: {_listed_all([short.order for _, short in poor.values()])}"
+        effect += f"; {why}; to resume it, too: {orders}"
     return _order(installation, "resume", ref, project, wanted, effect, caller)
 
 
@@ -102,7 +101,8 @@ def set_group_budget(
     else:
         ((job, part),) = changed
         with installation.store.read() as tx:
-            message += f", and that of {job.name} {whole_usd(part)}{how_to_continue(installation, tx, job, part)}"
+            message += f", and that of {job.name} {whole_usd(part)}"
+            message += how_to_continue(installation, tx, job, part, nano_usd)
     running = answered(installation, order, f"see its jobs: tradewind queue --group {group.id}")
     return Accepted("budget", tuple(job.id for job in living), message, running)
 

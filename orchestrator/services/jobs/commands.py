@@ -15,7 +15,7 @@ from orchestrator.engine.billing.larger_budget import (
     how_to_continue,
     larger_budget,
     needed_to_continue,
-    shortage,
+    shortages,
 )
 from orchestrator.engine.billing.spending_limits import least_budget_nano_usd
 from orchestrator.engine.commands import refusal
@@ -46,13 +46,14 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
     """Pauses a job: it saves a checkpoint and its machine is ended. Raises NotFoundError, UsageError."""
     with installation.store.write() as tx:
         job = _living(tx, ref)
-        if not may_pause(tx, job, tx.open_commands()):
-            raise UsageError(
-                f"{job.name} is already {job.state}", hint=f"tradewind resume {tx.typed_name(job.id, job.name)}"
-            )
-        order = tx.add_command("pause", job.id, {}, caller.actor)
+        order = tx.add_command("pause", job.id, {}, caller.actor) if may_pause(tx, job, tx.open_commands()) else None
         stepped = has_stepped(tx.runs(job_id=job.id, unreadable=left_out))
         to_be_resumed = halted(tx, job)  # by a command that still waits
+    if order is None:
+        with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
+            first = [each.order for each in short_of_money(installation, tx, job) if each.at_once]
+            hint = ", then ".join([*first, f"tradewind resume {tx.typed_name(job.id, job.name)}"])
+        raise UsageError(f"{job.name} is already {job.state}", hint=hint)
     if to_be_resumed:
         message = f"{job.name} stays paused"
     elif job.state == "queued":
@@ -78,11 +79,13 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
             job = _living(tx, ref)
         if not halted(tx, job) and not (broke is not None and job.state in TERMINAL):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
-        if short is not None and short.at_once:
-            again = f"then tradewind resume {tx.typed_name(job.id, job.name)}"
-            raise UsageError(too_poor(job, short), hint=f"{short.order}, {again}")
-        poor = "" if short is None else f"; its {whole_usd(short.budget_nano_usd)} budget may pause it again"
-        poor += "" if short is None else f"{short.late}; to be sure that it finishes: {short.order}"
+        if any(each.at_once for each in short):
+            again = f"tradewind resume {tx.typed_name(job.id, job.name)}"
+            raise UsageError(too_poor(job, short), hint=f"{remedies(short)}, then {again}")
+        poor = "".join(
+            f"; {each.budget} may pause it again{each.late}; to be sure that it finishes: {each.order}"
+            for each in short
+        )
         order = tx.add_command("resume", job.id, {}, caller.actor)
         runs = tx.runs(job_id=job.id, unreadable=left_out)
         began, stepped = any(run.training_from_ms is not None for run in runs), has_stepped(runs)
@@ -110,19 +113,24 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 
 def short_of_money(
     installation: Installation, tx: Tx, job: Job, markets: MarketReader | None = None, speeds: SpeedReader | None = None
-) -> Shortage | None:
-    """Why a job that is paused would be paused again because of its budget; None if that is not likely or not known."""
-    if job.spec.budget_nano_usd is None or not halted(tx, job) or tx.job_facts(job.id).quarantine is not None:
-        return None
+) -> tuple[Shortage, ...]:
+    """Which budgets would pause a paused job again; none where that is not likely or not known."""
+    if not halted(tx, job) or tx.job_facts(job.id).quarantine is not None:
+        return ()
     with suppress(RowError):
-        return shortage(installation, tx, job, markets, speeds)
-    return None
+        return shortages(installation, tx, job, markets, speeds)
+    return ()
 
 
-def too_poor(job: Job, short: Shortage) -> str:
-    """That a job would be paused again at once."""
-    budget = f"its {whole_usd(short.budget_nano_usd)} budget"
-    return f"{job.name} would be paused again at once: {budget} is too small{short.late}"
+def too_poor(job: Job, short: Sequence[Shortage]) -> str:
+    """Why it makes no sense to resume a job."""
+    why = [f"{each.effect}: {each.budget} is too small{each.late}" for each in short if each.at_once]
+    return f"{job.name} {'; and it '.join(why)}"
+
+
+def remedies(short: Sequence[Shortage]) -> str:
+    """What makes all these budgets large enough."""
+    return ", then ".join(each.order for each in short)
 
 
 def set_budget(installation: Installation, ref: str, amount: str | float, *, caller: Caller) -> Accepted:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 
-from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
-from orchestrator.engine.billing.project_budget import unsettled_runs_of
+from orchestrator.engine.billing.of_project import spent_by_project_nano_usd
 from orchestrator.installation import Installation
 from orchestrator.model import Job
 from orchestrator.services.shortfalls import ProjectMoney
@@ -34,9 +32,7 @@ def short_projects(
         dollars = installation.config.projects.of(project).budget
         if dollars is None:
             continue
-        spent = tx.project_nano_usd(project)
-        with suppress(ValueError):  # a price is not known for all of the time
-            spent += unbooked_nano_usd(tx, unsettled_runs_of(tx, project), now_ms)
+        spent = spent_by_project_nano_usd(tx, project, now_ms)
         if spent + cost > usd(dollars):
             short.append(ProjectMoney(project, usd(dollars), spent, cost))
     return tuple(short)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from orchestrator.cli.render.text import clean
+from orchestrator.config.raising import raising
 from orchestrator.services.shortfalls import FullLimit, ProjectMoney
 from providers.money import at_least_usd, at_most_usd, whole_usd
 
@@ -16,7 +17,7 @@ def shortfalls(short: Sequence[ProjectMoney], full: Sequence[FullLimit]) -> Iter
         cost = at_least_usd(money.cost_nano_usd)
         yield (
             f"project {name} has {left} left, less than the {cost} of this plan, so its jobs "
-            f"will be paused; to avoid that, raise projects.{name}.budget in tradewind.toml"
+            f"will be paused; to avoid that, {raising(f'projects.{name}.budget')}"
         )
     yield from map(_full, full)
 

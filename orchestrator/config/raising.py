@@ -1,0 +1,11 @@
+"""How a user raises a limit: the control plane reads its configuration only when it starts."""
+
+from __future__ import annotations
+
+RESTART = "tradewind down --keep-jobs, then tradewind up"
+
+
+def raising(setting: str, to: str = "") -> str:
+    """What to do to raise a setting, such as `projects.vision.budget`, also while a control plane runs; `to` an
+    amount, if that is known."""
+    return f"raise {setting}{f' to {to}' if to else ''} in tradewind.toml ({RESTART})"
