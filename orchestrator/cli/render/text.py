@@ -26,7 +26,7 @@ NO_PROVIDER = "no provider (see docs/providers.md)"
 FOLDED_INDENT = 4
 COMMAND = ": tradewind "
 _COMMAND_WORD = COMMAND.removeprefix(": ")
-_PASTED = re.compile(r"(?:^|(?<=: ))tradewind (?:[^;]*; |[^;]*)")
+_PASTED = re.compile(r"(?:^|(?<=: )|(?<=, then ))tradewind (?:[^;]*; |[^;]*)|(?<= )\(tradewind [^;)]*\)\S* ?")
 _NEXT_COMMAND = re.compile(r"(?<=, then) (?=tradewind )")
 _BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!(?:s|min|h|d|days|years|%|[kMGT]?B)(?!\w))")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -119,7 +119,8 @@ def width_of(text: str) -> int:
 
 def folded(text: str, width: int | None) -> list[str]:
     """Its lines when folded at spaces to `width` columns; a word that is longer than that stays whole, and so does a
-    command after a colon, so that it can be pasted. Of several (`A, then B`), each may begin a line."""
+    command after a colon, after `then` or in brackets, so that it can be pasted. Of several (`A, then B`), each may
+    begin a line."""
     if width is None or width_of(text) <= width:
         return [text]
     lines: list[str] = []
@@ -133,14 +134,17 @@ def folded(text: str, width: int | None) -> list[str]:
 
 def longest_word(text: str) -> int:
     """Columns of its longest word outside commands, which may be wider than the screen."""
-    return max((width_of(word) for word in _words(text) if not word.startswith(_COMMAND_WORD)), default=0)
+    return max(
+        (width_of(word) for word in _words(text) if not word.removeprefix("(").startswith(_COMMAND_WORD)), default=0
+    )
 
 
 def _words(text: str) -> Iterator[str]:
     """Its words; a command is one of them, and so is a number with its unit."""
     prose = 0
     for command in _PASTED.finditer(text):
-        yield from _BETWEEN_WORDS.split(text[prose : max(command.start() - 1, 0)])
+        if between := text[prose : max(command.start() - 1, 0)]:
+            yield from _BETWEEN_WORDS.split(between)
         yield from _NEXT_COMMAND.split(command[0].removesuffix(" "))
         prose = command.end()
     if prose == 0 or prose < len(text):

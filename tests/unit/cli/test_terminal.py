@@ -375,6 +375,18 @@ def test_nothing_has_no_colour_so_that_no_empty_line_is_shown_for_it() -> None:
     assert Screen(color=True)("late", "yellow") == "\x1b[33mlate\x1b[0m"
 
 
+@pytest.mark.parametrize("width", range(30, 120, 7))
+def test_commands_that_follow_other_advice_are_not_folded(width: int) -> None:
+    text = (
+        "paused: $0.08 of its $0.1 is spent; to continue: raise projects.vision.budget in tradewind.toml "
+        "(tradewind down --keep-jobs, then tradewind up), then tradewind resume a-b; or wait (tradewind status a-b)"
+    )
+    lines = folded(text, width)
+    assert " ".join(lines) == text
+    for command in ("down --keep-jobs", "up", "resume a-b", "status a-b"):
+        assert any(f"tradewind {command}" in line for line in lines), lines
+
+
 @pytest.mark.parametrize("amount", ["0 s", "12 min", "3.9 h", "2.5 d", "2.5 days", "6.9 years", "100 %", "64 GB"])
 def test_a_number_is_never_parted_from_its_unit(amount: str) -> None:
     text = f"sweep: 2 jobs, prices {amount} old; the last ends after {amount}, estimated ({amount})"
