@@ -174,6 +174,21 @@ def test_a_new_budget_of_a_job_names_that_of_its_project_if_it_pays_for_no_machi
     home.until_state(job, "running")
 
 
+def test_a_pause_for_the_budget_of_a_job_names_that_of_its_project_if_it_pays_for_no_machine(install: Install) -> None:
+    home = install(overrides={"projects": {"vision": {"budget": 0.015}}})
+    job = home.submit("job", steps=600, project="vision", expected=KNOWN, budget_nano_usd=usd("0.01"))
+    home.until_state(job, "paused")
+    said = home.events(job, "job.paused")[0].message
+    own, whole = r"tradewind budget set job (\S+)", r"raise projects\.vision\.budget to (\S+) in tradewind\.toml \(.*\)"
+    found = re.search(rf"; to set it: {own}, then {whole}, then tradewind resume job$", said)
+    assert found is not None, said
+    commands.set_budget(home.installation, "job", found[1], caller=ME)
+    home.tick()
+    raised(home, found[2])
+    commands.resume(home.installation, "job", caller=ME)
+    home.until_state(job, "running")
+
+
 def raised(home: SimulatedInstallation, dollars: str) -> None:
     """A control plane that starts with another budget of the project."""
     home.config = replace(home.config, projects=Projects({"vision": Project(budget=float(dollars))}))

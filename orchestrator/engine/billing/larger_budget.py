@@ -46,7 +46,7 @@ def how_to_continue(
         short = f"; {still if surely else 'it may be too small to finish'}{found.also_late}"
         order = larger_budget(tx, job, found, group_nano_usd)
         orders.append(order if found.enough else f"{order} ({_enough_to_rent(to_start)})")
-    project = _project_shortage(installation, tx, job, None, None)
+    project = project_shortage(installation, tx, job, None, None)
     if project is not None and project.at_once:
         short += f"; {project.budget} is too small{project.late}"
         orders.append(project.order)
@@ -71,7 +71,7 @@ def shortages(
 ) -> tuple[Shortage, ...]:
     """Which budgets may pause a paused job again if it is resumed: its own, and that of its project. Raises
     RowError."""
-    found = [shortage(installation, tx, job, markets, speeds) for shortage in (_own_shortage, _project_shortage)]
+    found = [shortage(installation, tx, job, markets, speeds) for shortage in (_own_shortage, project_shortage)]
     return tuple(each for each in found if each is not None)
 
 
@@ -98,7 +98,7 @@ def _own_shortage(
     return Shortage(f"its {whole_usd(budget)} budget", effect, at_once, found.also_late, order)
 
 
-def _project_shortage(
+def project_shortage(
     installation: Installation, tx: Tx, job: Job, markets: MarketReader | None, speeds: SpeedReader | None
 ) -> Shortage | None:
     """None if the budget of its project is likely to be enough, as far as this job is concerned. It counts as the

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
-from orchestrator.engine.billing.larger_budget import larger_budget, needed_to_continue
+from orchestrator.engine.billing.larger_budget import larger_budget, needed_to_continue, project_shortage
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.reserves import (
@@ -215,7 +215,8 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
         late, order = larger_budget_now(ctx, tx, job)
     if order.endswith("USD"):
         why += f"; ${(least // CENT_NANO_USD + 1) / 100:.2f} is enough to rent it, and training takes more"
-    return f"{why}{late}; to continue: {order}"
+    with ctx.installation.store.read() as tx:
+        return f"{why}{late}; to continue: {with_project_order(ctx, tx, job, order)}"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nano_usd: int = 0) -> str | None:
@@ -265,13 +266,21 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
         why += f"; finishing at the present speed and price costs about {about_usd(rest)} more"
     with ctx.installation.store.read() as tx:
         late, order = larger_budget_now(ctx, tx, job)
-    return f"{why}{late}; to continue: {order}, then tradewind resume {ctx.typed_name(job)}"
+    with ctx.installation.store.read() as tx:
+        orders = with_project_order(ctx, tx, job, order)
+    return f"{why}{late}; to continue: {orders}, then tradewind resume {ctx.typed_name(job)}"
 
 
 def larger_budget_now(ctx: Context, tx: Tx, job: Job) -> tuple[str, str]:
     """(that money is not all that is missing, or "", the command that sets a budget that is enough)."""
     found = needed_to_continue(ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers)
     return found.also_late, larger_budget(tx, job, found)
+
+
+def with_project_order(ctx: Context, tx: Tx, job: Job, order: str) -> str:
+    """`order`, which gives a job a larger budget, and what gives its project one if that pays for no machine."""
+    project = project_shortage(ctx.installation, tx, job, ctx.markets, ctx.speeds)
+    return order if project is None or not project.at_once else f"{order}, then {project.order}"
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:

@@ -349,7 +349,8 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
             ctx.event(tx, lateness.AT_RISK, reason, job, run=current, plan_id=plan.id)
     elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
         began = tx.total_nano_usd(job_id=job.id) > 0 or steps_done(tx.runs(job_id=job.id)) > 0  # as Demand.started
-        order = "" if began else f"; to set it: {spending_limits.larger_budget_now(ctx, tx, job)[1]}"
+        order = "" if began else spending_limits.larger_budget_now(ctx, tx, job)[1]
+        order = spending_limits.with_project_order(ctx, tx, job, order and f"; to set it: {order}")
         tx.add_plan(plan)
         again = f"then tradewind resume {tx.typed_name(job.id, job.name)}"
         pause(ctx, tx, job, None, f"{reason}{order}, {again}", actor=ACTOR)

@@ -290,7 +290,7 @@ def _rates(
             )
         raise InfeasibleError(
             f"{name}: no offer fits it now{why}",
-            hint=f"see why: tradewind plan {name}.yaml --why, or relax its job file",
+            hint="see why: tradewind plan GROUP.yaml --why; then relax its job file",
         )
     return found
 
