@@ -17,6 +17,7 @@ from orchestrator.policy import gate
 from orchestrator.policy.decide import considered, decide
 from orchestrator.policy.demand import TIME_TOLERANCE, Demand, MoveLimits, Running
 from orchestrator.policy.ranking.by_deadline import Choice, choices
+from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered
 from orchestrator.policy.ranking.limits import budget_left, rescue_s, time_left_s
@@ -28,7 +29,10 @@ from providers.money import about_usd
 
 MOST_OPTIONS = 8
 BY_DEADLINE = "the expected cost to finish in time, if the best is done from now on (value table over slack)"
-BY_ODDS = "the probability of keeping deadline and budget, which no offer keeps for certain"
+BY_ODDS = (
+    "the probability of keeping deadline and budget, which no offer keeps for certain; spot on which the job's speed "
+    f"is measured first counts as equal to the best if it is at most {100 * SURER:g} points less likely"
+)
 NEAR = f"the earliest finish (within {TIME_TOLERANCE:.0%} of it, by cost)"
 BY_TIME = f"{NEAR}, because the deadline cannot be met"
 BY_GATE = "what a move costs, as a share of the most at which it pays: up to 1, it does"
@@ -158,7 +162,7 @@ def _ranked(
     best = int(ranking.order[0])
     rows = ranking.order.tolist()[:MOST_OPTIONS] if rows is None else rows
     if ranking.mode == "likely":
-        rule, values = BY_ODDS, [ranking.odds(best) / max(ranking.odds(row), 1e-9) for row in rows]
+        rule, values = BY_ODDS, [ranking.ranked_odds(best) / max(ranking.ranked_odds(row), 1e-9) for row in rows]
     elif ranking.mode == "late" or (objective.cost_weight == 0 and forecast.known):
         rule = BY_TIME if ranking.mode == "late" else NEAR
         values = [

@@ -98,6 +98,13 @@ class Ranking:
         assert self.chances is not None
         return float(self.chances.probability[self.pool.at(row)])
 
+    def ranked_odds(self, row: int) -> float:
+        """The probability by which a row of the pool ranks in mode "likely": the best one's, where the job is measured
+        first and that is nearly as likely to keep the limits."""
+        assert self.chances is not None
+        key = -float(self.chances.falling[self.pool.at(row)])
+        return key - 1 if key > 1 else key
+
     def measured_first(self, row: int) -> bool:
         """Whether the odds of a row are those of measuring the job there before on-demand is bought."""
         return self.chances is not None and bool(self.chances.measured_first[self.pool.at(row)])

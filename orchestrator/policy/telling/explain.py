@@ -190,19 +190,21 @@ _ALL = 0.99  # a saving that lasts for this share of the work is one to its end
 
 class Figures(NamedTuple):
     """The figures by which an offer is compared: expected seconds and nano-USD to finish, its chance in mode "likely",
-    and `rise`, the share by which its future mean price is expected to exceed the present price."""
+    and `rise`, the share by which its future mean price is expected to exceed the present price. `measures`: its chance
+    is that of measuring the job's speed there before on-demand is bought."""
 
     seconds: float
     cost: float
     chance: float
     rise: float
+    measures: bool = False
 
 
 def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
     """Why a candidate that ranks behind the chosen one was not chosen. `known`: whether the number of steps is
     known."""
     if mode == "likely":
-        return f"{_odds(row.chance)} likely to meet your limits, the chosen one {_odds(chosen.chance)}"
+        return _why_not_likely(row, chosen, known=known)
     more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
     if mode == "late":
         if more_s < 1:
@@ -236,6 +238,18 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
     if more_usd >= 1:
         return f"no faster, {about_usd(round(more_usd))} more" if known else "no faster, but costs more"
     return "about the same"
+
+
+def _why_not_likely(row: Figures, chosen: Figures, *, known: bool) -> str:
+    """Why the chosen offer is preferred where none is certain to keep the limits."""
+    odds, first, more_usd = _odds(row.chance), chosen.measures and not row.measures, row.cost - chosen.cost
+    if odds != _odds(chosen.chance):
+        text = f"{odds} likely to meet your limits, the chosen one {_odds(chosen.chance)}"
+        return f"{text}, where the job's speed is measured first" if first else text
+    if first:
+        return f"as likely to meet your limits ({odds}), but the job's speed is not measured before it is bought"
+    more = f", {about_usd(round(more_usd))} more to finish" if known and more_usd >= 1 else ""
+    return f"as likely to meet your limits ({odds}){more}"
 
 
 def why_not_moved(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int, held: str) -> str:

@@ -157,9 +157,11 @@ class PlacementBuilder:
         waits_s = {awaited.row: awaited.seconds}
         sheet = _Sheet(shown, self.filtered, np.array([], np.int64), self.ranking.outlook, wait_s=waits_s)
         view = sheet.view(awaited.row, "", True)
-        assert view.duration_s is not None  # a job waits only if cost and time are known
+        # A job waits only if cost and time are known.
+        assert view.duration_s is not None
+        assert view.cost_nano_usd is not None
         reason = explain.why_patient(self.demand, self.market, self.forecast, awaited)
-        wait = self.placement("wait", None, reason, awaited=awaited)
+        wait = self.placement("wait", None, reason, awaited=replace(awaited, cost_nano_usd=view.cost_nano_usd))
         latest_s = None if awaited.late else latest_start_s(self.demand, self.forecast, self.filtered)
         last_ms = None if latest_s is None else self.market.at + max(round(latest_s * 1000), 0)
         left_s = time_left_s(self.demand, self.forecast)
@@ -238,7 +240,8 @@ class PlacementBuilder:
         def figures(row: int) -> explain.Figures:
             cost, seconds = self.ranking.outlook.of(row)
             chance = self.ranking.odds(row) if mode == "likely" else 0.0
-            return explain.Figures(seconds, cost, chance, rise[shown.pool.at(row)])
+            measures = mode == "likely" and self.ranking.measured_first(row)
+            return explain.Figures(seconds, cost, chance, rise[shown.pool.at(row)], measures)
 
         reported: list[_Listed] = []
         it = figures(chosen) if mode in ("safe", "late", "likely") else None

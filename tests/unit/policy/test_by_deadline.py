@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +23,7 @@ from orchestrator.policy.slack.known import KnownSpells, PoolRates
 from orchestrator.policy.slack.planner import Planner
 from orchestrator.policy.slack.situation import Situation, Terms
 from orchestrator.policy.trace import trace
-from providers.money import usd
+from providers.money import about_usd, usd
 
 STEPS = 36_000  # 10 h at 1 step/s
 HOUR = 3_600_000
@@ -63,6 +64,18 @@ def test_with_time_to_spare_a_job_waits_for_spot_and_says_what_that_saves_and_le
     assert placement.reason.endswith("to spare before the deadline")
     assert placement.again_at_ms == case.now + 5 * 60_000
     assert usd(10) < placement.cost_nano_usd < usd(33)
+
+
+def test_while_a_job_waits_the_reason_against_each_other_offer_agrees_with_the_costs_shown(case, shut):
+    case.offer("other", 1.05, spot=True, provider="aws", region="us-east-1")
+    here = Demand(
+        due(case, 40), STEPS, done_steps=10, checkpoint_bytes=400 * 10**9, checkpoint_at=("local", "eu-1", "eu-1a")
+    )
+    placement = case.decide(here)
+    assert placement.action == "wait"
+    for each in [each for each in placement.alternatives if each.feasible] + [placement.baseline]:
+        more = about_usd(each.cost_nano_usd - placement.cost_nano_usd)
+        assert re.fullmatch(rf"{re.escape(more)} \(\d+%\) more to finish", each.reason)
 
 
 def test_without_time_to_spare_it_buys(case, shut):

@@ -13,7 +13,7 @@ from orchestrator.model import CheckpointSpec, Expected, GpuRequest
 from orchestrator.policy import Demand, Running
 from orchestrator.policy.ranking.cost import forecast_of
 from orchestrator.policy.ranking.pool import Pool
-from providers.money import cost_nano_usd, usd
+from providers.money import about_usd, cost_nano_usd, usd
 
 STEPS = 36_000  # 10 h at 1 step/s
 TICK_S = 900
@@ -118,6 +118,15 @@ def test_when_no_offer_is_safe_the_likeliest_is_chosen_and_it_is_on_demand(case)
     assert (placement.action, placement.offer_id) == ("place", kept)
     assert re.search(r"no offer is certain .* 8\d% chance", placement.reason)
     assert "likely to meet your limits, the chosen one" in placement.alternatives[1].reason
+
+
+def test_of_two_offers_that_are_equally_likely_to_be_in_time_the_plan_says_what_the_other_costs_more(case):
+    case.offer("kept", 1.00)
+    case.offer("same", 1.50)
+    placement = case.decide(Demand(case.job(deadline_s=10.3 * 3600), STEPS))
+    more = placement.alternatives[1].cost_nano_usd - placement.cost_nano_usd
+    said = rf"as likely to meet your limits \(8\d%\), {re.escape(about_usd(more))} more to finish"
+    assert re.fullmatch(said, placement.alternatives[1].reason)
 
 
 def test_a_slow_spot_machine_that_would_be_too_late_is_not_taken_however_cheap(case):

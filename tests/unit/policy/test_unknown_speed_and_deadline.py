@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from orchestrator.perf import Observation
-from orchestrator.policy import Demand
+from orchestrator.policy import Demand, MoveLimits, trace
 from orchestrator.policy.ranking.chance import SURER, _poisson
 from tests.unit.policy.conftest import HOUR, NOW, DecisionCase
 
@@ -45,6 +45,16 @@ def test_it_is_measured_on_spot_first_where_that_is_nearly_as_safe(case, offers,
     offer_id, sure = odds(case, 30)
     assert offer_id == offers["V100"]
     assert sure - SURER <= moved.chance <= sure
+
+
+def test_a_trace_ranks_by_its_values_and_says_that_measuring_first_counts_as_equal(case, offers):
+    demand = due(case, 30)
+    found = trace(demand, case.market(), case.perf(), None, limits=MoveLimits())
+    assert (found.options[0].offer_id, found.options[0].value) == (offers["V100 spot"], 1.0)
+    assert all(each.value >= 1.0 for each in found.options)
+    assert "is measured" in found.rule
+    bought = next(each for each in case.decide(demand).alternatives if each.offer_id == offers["V100"])
+    assert "measured" in bought.reason
 
 
 def test_of_several_such_machines_the_cheapest_is_taken(case, offers):

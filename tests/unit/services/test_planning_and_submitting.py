@@ -22,11 +22,11 @@ from orchestrator.errors import (
     UsageError,
 )
 from orchestrator.installation import Installation
-from orchestrator.model import GpuRequest, OutputSpec, Resources, TrainSpec
+from orchestrator.model import GpuRequest, OutputSpec, Probe, Resources, TrainSpec
 from orchestrator.services.jobs import apply, plan, submit
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider
-from providers.money import usd
+from providers.money import NANO_USD, usd
 from tests.unit.services.recorded_history import ME, ON_DEMAND, OTHER_SPOT, SPOT, Past, program, spec, submit_job
 
 
@@ -42,6 +42,22 @@ def test_a_preview_ranks_offers_and_writes_no_job(installation: Installation) ->
     with installation.store.read() as tx:
         assert tx.jobs() == []
         assert tx.latest_plan() is None
+
+
+@pytest.mark.parametrize("why", [False, True])
+@pytest.mark.parametrize(
+    ("action", "compared"), [("place", "on-demand"), ("move", "staying"), ("wait", "starting now")]
+)
+def test_a_saving_says_what_it_is_compared_with(
+    installation: Installation, action: str, compared: str, why: bool
+) -> None:
+    view = plan.preview(installation, [spec()])
+    (decided,) = view.decisions
+    probe = Probe(decided.offer_id, 5.0, 1, 2 * NANO_USD, "may be faster")
+    decided = replace(decided, action=action, cost_nano_usd=NANO_USD, saving_nano_usd=2 * NANO_USD)
+    for shown, than in ((decided, compared), (replace(decided, probe=probe), "without the probe")):
+        text = rendered(replace(view, decisions=(shown,)), Screen(why=why))
+        assert re.search(rf"\$2\.00\s+less\s+than\s+{than.replace(' ', chr(92) + 's+')}\b", text)
 
 
 def test_a_preview_asks_for_prices_when_the_last_answer_is_old(installation: Installation, clock: VirtualClock) -> None:

@@ -29,6 +29,14 @@ PLANNED = ("choose", "stay", "await")
 MOST_AS_GOOD = 4
 
 
+def saving(view: Decision) -> str:
+    """`$1.20 less than on-demand`: what is saved, and compared with what."""
+    instead = {"move": "staying", "wait": "starting now"}.get(view.action, "on-demand")
+    if view.probe is not None and view.probe.offer_id is not None and view.probe.offer_id == view.offer_id:
+        instead = "without the probe"
+    return f"{amount(view.saving_nano_usd)} less than {instead}"
+
+
 def decision(view: Decision, screen: Screen) -> str:
     """One job's placement with its figures and reasons."""
     wants = [f"objective {view.objective}"]
@@ -41,9 +49,7 @@ def decision(view: Decision, screen: Screen) -> str:
         expected.append(f"{amount(view.cost_nano_usd)} expected{_cost_interval(view)}")
     if view.finish_at_ms is not None:
         expected.append(f"done {instant(view.finish_at_ms)}{_finish_interval(view)}")
-    if view.saving_nano_usd > 0:
-        instead = "staying" if view.action == "move" else "on-demand"
-        expected.append(f"{amount(view.saving_nano_usd)} less than {instead}")
+    expected += [saving(view)] if view.saving_nano_usd > 0 else []
     return blocks(
         screen(f"{clean(view.name)}: {view.action}   {', '.join(wants)}", "bold"),
         _choices(view, screen),

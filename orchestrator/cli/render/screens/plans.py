@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from orchestrator.cli.render.screens.decisions import PLANNED, decision, finish_interval
+from orchestrator.cli.render.screens.decisions import PLANNED, decision, finish_interval, saving
 from orchestrator.cli.render.screens.jobs import event_lines
 from orchestrator.cli.render.screens.shortfalls import shortfalls
 from orchestrator.cli.render.screens.trace import trace
@@ -201,7 +201,7 @@ def _cost(view: Decision, chosen: Choice | None) -> str:
     if chosen is not None and chosen.cost_low_nano_usd is not None:
         text += likely(between(amount(chosen.cost_low_nano_usd), amount(chosen.cost_high_nano_usd)))
     if view.saving_nano_usd > 0:
-        text += f", {amount(view.saving_nano_usd)} less than {'staying' if view.action == 'move' else 'on-demand'}"
+        text += f", {saving(view)}"
     return text
 
 
