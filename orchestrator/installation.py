@@ -166,7 +166,9 @@ def _unusable(folder: Path, error: OSError) -> StoreError:
         hint = f"make it writable; to look only, copy it: {copy}"
         return StoreError(f"the state folder {folder} is read-only, and every command writes there", hint=hint)
     failed = "written" if folder.is_dir() else "created"
-    hint = "set state_dir in tradewind.toml or TRADEWIND_STATE_DIR to a writable folder"
+    hint = "name a writable folder with --state-dir, state_dir in tradewind.toml or TRADEWIND_STATE_DIR"
+    if folder.is_file():
+        return StoreError(f"the state folder {folder} is a file", hint=hint)
     return StoreError(f"the state folder {folder} cannot be {failed}: {error.strerror}", hint=hint)
 
 

@@ -137,7 +137,7 @@ def test_what_open_jobs_will_cost_is_not_known_before_anything_was_decided(decid
 
 def test_a_person_makes_a_plan_reviews_and_applies_it(reviewed: Page, deciding: Served) -> None:
     assert reviewed.url.endswith("/review")
-    assert "1 of 1 jobs would start or move" in reviewed.inner_text("main")
+    assert "1 of 1 job would start or move" in reviewed.inner_text("main")
     assert orders(deciding) == []
     reviewed.get_by_role("button", name="Apply this plan").click()
     assert "1 to start or move, 0 unchanged" in reviewed.locator("[role=status]").inner_text()

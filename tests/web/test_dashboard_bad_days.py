@@ -116,6 +116,13 @@ def test_without_a_control_plane_the_first_page_says_how_old_it_is(empty: Served
     assert incident["what"].encode() in empty.get("/")[2]
 
 
+def test_of_a_run_that_was_aborted_a_page_does_not_say_that_it_has_yet_to_train(empty: Served) -> None:
+    job_id = add_hostile(empty.installation, "aborted", 1)
+    page = empty.get(f"/jobs/{job_id}")[2]
+    assert b'data-l="trained">never</td>' in page
+    assert b"not yet" not in page
+
+
 def test_the_first_page_counts_budgets_of_jobs_without_a_forecast(empty: Served) -> None:
     now_ms, train = empty.installation.clock.now_ms(), TrainSpec("a:b", None, {}, "/", {}, (), 100, None)
     assert b"No open job has a budget." in empty.get("/")[2]

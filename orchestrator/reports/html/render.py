@@ -42,6 +42,7 @@ def environment() -> Environment:
             "percent",
             "size",
             "number",
+            "counted",
             "place",
             "machine",
         )

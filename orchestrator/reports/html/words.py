@@ -94,6 +94,12 @@ def number(value: float | None) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def counted(count: float, one: str, several: str = "") -> str:
+    """`1 job`, `1,200 jobs`, `0.5 machine hours`. `several` is the plural where it is not `one` with an s."""
+    shown = number(count)
+    return f"{shown} {one}" if shown == "1" else f"{shown} {several or one + 's'}"
+
+
 def place(offer_id: str | None) -> Markup:
     """Zone, machine type and how it is bought, with the whole id on hover."""
     if offer_id is None:

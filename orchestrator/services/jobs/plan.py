@@ -352,11 +352,13 @@ def require_feasible(view: PlanView) -> None:
         unfit = () if money else sorted({choice.reason for choice in decided.choices if choice.role == "no"})
         reasons = (*unfit[:8], *(f"{each.place}: {each.reason}; {each.remedy}" for each in view.not_rentable[:8]))
         limited = any(each.topic == OVER_LIMITS for each in decided.rejected)
+        said = f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons)
+        limit = "that limit" if any(table in said for table in (" limits.", " projects.")) else "the limits on machines"
         raise InfeasibleError(
-            f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons),
+            said,
             hint="the simulated market has no such GPUs: enable a cloud or your own machines with `tradewind init`, or "
             * (view.simulated and {each.topic for each in decided.rejected} == {OTHER_GPU})
-            + "raise that limit in tradewind.toml, or " * limited
+            + f"raise {limit} in tradewind.toml, or " * limited
             + ("raise the budget" if money else "relax these")
             + " in the job file"
             + ("" if view.anywhere or limited else ", or try plan --anywhere"),

@@ -6,6 +6,7 @@ It imports no slow modules.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -149,7 +150,11 @@ def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
     near = ""
     if option in ("--cloud", "--region"):
         wanted = (query.clouds if option == "--cloud" else query.regions)[0]
-        near = did_you_mean(wanted, {values[option](row) for row in left})
+        named = {values[option](row) for row in left}
+        begun = f"{wanted}*"
+        if any(_matches(each, (begun,)) for each in named):
+            return f"to name all that begin so, write {option} {shlex.quote(begun)}"
+        near = did_you_mean(wanted, named)
     order = {str(row.vcpu): row.vcpu for row in left} | {
         f"{row.memory_bytes / GB:.0f}": row.memory_bytes for row in left
     }

@@ -364,6 +364,14 @@ def test_a_read_only_state_folder_is_called_that_and_a_copy_of_it_can_be_read(
     assert "conv" in tradewind("--state-dir", str(copy), "queue").stdout
 
 
+def test_a_file_in_place_of_the_state_folder_is_called_one(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = tradewind("--state-dir", str(tmp_path / "file"), "queue")
+    assert refused.exit_code == 5
+    assert f"error: the state folder {tmp_path / 'file'} is a file\n" in refused.stderr
+    assert "--state-dir" in refused.stderr
+
+
 def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:
     page = tradewind("report", "--html", "out.html")
     assert (page.exit_code, page.stdout) == (0, "")

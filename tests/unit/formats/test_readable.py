@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from orchestrator.cli.render.text import instant, number, scaled, span
 from orchestrator.formats import readable
 from orchestrator.formats.readable import LAST_MS, iso
-from orchestrator.reports.html.words import ago, duration
+from orchestrator.reports.html import render
+from orchestrator.reports.html.words import ago, counted, duration
 
 
 def test_times_are_utc_to_the_millisecond() -> None:
@@ -66,3 +70,25 @@ def test_a_time_after_the_last_year_of_the_calendar_is_called_that() -> None:
     assert iso(LAST_MS) == iso(2**62) == "9999-12-31T23:59:59.999Z"
     assert instant(2**62) == "after the year 9999"
     assert instant(LAST_MS).startswith("9999")
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 jobs"), (1, "1 job"), (1.001, "1 job"), (2, "2 jobs"), (0.5, "0.5 jobs"), (1200, "1,200 jobs")],
+)
+def test_a_count_has_the_noun_in_the_right_number(count: float, shown: str) -> None:
+    assert counted(count, "job") == shown
+    assert counted(1, "entry", "entries") == "1 entry"
+
+
+def test_no_page_writes_a_plural_after_a_number_itself() -> None:
+    """It would say "1 jobs"."""
+    folder = Path(render.__file__).parent / "templates"
+    verbs = {"less", "was", "is", "has"}
+    found = [
+        (path.name, noun)
+        for path in sorted(folder.glob("*.html"))
+        for noun in re.findall(r"\}\} (?:[a-z]+ )?([a-z]+s)\b(?! \()", path.read_text(encoding="utf-8"))
+        if noun not in verbs
+    ]
+    assert found == []

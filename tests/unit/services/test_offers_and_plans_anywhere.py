@@ -80,6 +80,8 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
         ({"gpu": "H100:3", "cloud": ["aws"]}, "--gpu H100:3 matches no offer of the", "available GPU counts"),
         ({"gpu": "H100:8", "max_price": 0.5}, "--max-price 0.5 matches no offer", "the cheapest is $"),
         ({"gpu": "H100", "region": ["us-eest-1"]}, "--region us-eest-1 matches no offer", 'did you mean "us-'),
+        ({"gpu": "H100", "region": ["us"]}, "--region us matches no offer", "write --region 'us*'"),
+        ({"gpu": "H100", "region": ["us-east"]}, "--region us-east matches no offer", "write --region 'us-east*'"),
         ({"gpu": "H100", "cloud": ["asw"]}, "--cloud asw matches no offer", 'did you mean "aws"?'),
         ({"gpu": "H100", "vcpu": "5000.."}, "--vcpu 5000.. matches no offer", "there is "),
         ({"gpu": "H100", "memory": "90000.."}, "--memory 90000.. matches no offer", "there is "),

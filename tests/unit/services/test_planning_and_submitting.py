@@ -23,6 +23,7 @@ from orchestrator.errors import (
 )
 from orchestrator.installation import Installation
 from orchestrator.model import GpuRequest, OutputSpec, Probe, Resources, TrainSpec
+from orchestrator.policy import FOR_MONEY, OVER_LIMITS
 from orchestrator.services.jobs import apply, plan, submit
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider
@@ -400,6 +401,16 @@ def test_a_job_that_the_limits_never_allow_is_refused_with_the_setting(
     assert caught.value.hint == "raise that limit in tradewind.toml, or relax these in the job file"
     with installation.store.read() as tx:
         assert tx.jobs() == []
+
+
+def test_a_refusal_that_names_no_limit_does_not_ask_to_raise_that_limit(installation: Installation) -> None:
+    there = limited(installation, **{"limits.max_usd_per_hour": 2})
+    view = plan.preview(there, [spec(project="vision", budget_nano_usd=usd("0.01"))])
+    assert {each.topic for each in view.decisions[0].rejected} >= {OVER_LIMITS, FOR_MONEY}
+    with pytest.raises(InfeasibleError) as caught:
+        plan.require_feasible(view)
+    assert "limits." not in str(caught.value)
+    assert caught.value.hint == "raise the limits on machines in tradewind.toml, or raise the budget in the job file"
 
 
 def test_a_plan_says_which_limit_has_no_room_for_all_its_jobs_at_once(installation: Installation) -> None:
