@@ -228,7 +228,8 @@ class WhereSection(Section):
 
 
 class ExpectedSection(Section):
-    """What you know of the job's speed, before it has run here: forecasts are made from it until it is measured."""
+    """What you know of the job's speed, before it has run here: forecasts are made from it until it is measured. A run
+    on a simulated GPU does not replace what you know of a real one."""
 
     gpu: Gpu = _about("On a machine with these GPUs.", "NAME or NAME:COUNT", "A100-80GB")
     steps_per_s: Rate = _about("Optimizer steps per second.", "number", "2.5")

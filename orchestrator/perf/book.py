@@ -20,7 +20,7 @@ from orchestrator.model import DEFAULT_PRECISION, Estimate, Evidence, Expected, 
 from orchestrator.perf.colocation import ColocationModel
 from orchestrator.perf.fitted import FITTED, FITTED_NARROW
 from orchestrator.perf.fitted_colocation import FITTED_COLOCATION
-from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, relative_to
+from orchestrator.perf.kinds import InstanceKind, kind_name, kind_of, narrow, on_host, relative_to
 from orchestrator.perf.measured import Z95, Measured, Observation, Series, by_kind, combined
 from orchestrator.perf.pairings import check_shared
 from orchestrator.perf.posterior import Posterior
@@ -278,10 +278,14 @@ class PerfBook:
         every = {**table, **self._measured_of((job_id, *twins))}
         measured = {kind: every[kind] for kind in sorted(every, key=kind_name)}
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items() if _listed(kind)]
-        stated = None if measured or job is None else job.spec.expected
+        stated = None if job is None else job.spec.expected
         if stated is not None:
             kind = kind_of(stated.gpu.name, stated.gpu.count)
-            cells.append(Cell(kind, math.log(stated.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
+            # A rate on a processor or on a simulated GPU says less of a real one than the user does, and the reverse.
+            if any(on_host(each) == on_host(kind) for each in measured if _listed(each)):
+                stated = None
+            else:
+                cells.append(Cell(kind, math.log(stated.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
         related = [] if program is None else self._related(program.name)
         relatives = [cell for cell in related if cell.job not in {job_id, *twins}]
         cells += relatives[:_MOST_RELATIVES]

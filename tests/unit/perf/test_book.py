@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.model import Estimate, Job, JobSpec, TrainSpec
+from orchestrator.model import Estimate, Expected, GpuRequest, Job, JobSpec, TrainSpec
 from orchestrator.perf import (
     FITTED,
     FITTED_NARROW,
@@ -21,7 +21,7 @@ from orchestrator.perf import (
     Work,
     program_of,
 )
-from orchestrator.perf.kinds import FEATURES, facts
+from orchestrator.perf.kinds import FEATURES, facts, kind_of
 from providers.hardware import GPUS
 from providers.offer import CapacityType, Offer
 
@@ -410,3 +410,19 @@ def test_the_shipped_models_are_whole():
     assert FITTED_NARROW.families >= 30
     assert FITTED_NARROW.sorts == SORTS
     assert 0.5 < FITTED_NARROW.calibration < 1.5
+
+
+def test_what_a_job_file_says_of_a_gpu_stands_beside_a_measurement_on_this_machine_only() -> None:
+    """A run on a simulated GPU made a forecast for real ones that was a hundred times what the file said."""
+    stated = replace(JOB, spec=replace(JOB.spec, expected=Expected(GpuRequest("H100", 8), 1.0)))
+    kind = kind_of("H100", 8)
+
+    def found(*observations: Observation) -> Estimate:
+        return PerfBook.as_of(1000, observations).estimate_kind(stated, *kind)
+
+    here = found(seen("SIM-L", 0.75, 10_000))
+    assert here.value == pytest.approx(found().value, rel=0.2)
+    assert "its job file states for 8 x H100" in here.provenance
+    measured = found(seen("A100-80GB", 0.75, 10_000))
+    assert "job file" not in measured.provenance
+    assert measured == PerfBook.as_of(1000, [seen("A100-80GB", 0.75, 10_000)]).estimate_kind(JOB, *kind)
