@@ -61,7 +61,7 @@ def test_the_saving_of_each_cloud_is_told_with_its_share_and_the_age_of_prices(
     share = round(100 * best.saving_nano_usd / best.of_nano_usd)
     assert best.regions
     assert f"enabling {best.cloud} ({', '.join(best.regions)})" in told
-    assert f"({share} %, estimate, prices up to " in told
+    assert f"({share}%, estimate, prices up to " in told
 
 
 def test_a_cloud_with_nothing_cheaper_says_so(account: Account, installation: Installation) -> None:

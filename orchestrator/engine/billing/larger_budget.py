@@ -39,7 +39,8 @@ def how_to_continue(
     if job.state not in ("pausing", "paused"):
         return ""
     found, to_start = _missing(installation, tx, job, _inputs(installation, tx, job, None, None))
-    short, orders = "", list[str]()
+    short = ""
+    orders: list[str] = []
     if wanted_nano_usd < max(to_start, found.enough):
         still = f"it is still too small to {'finish' if found.enough else 'rent a machine'}"
         surely = wanted_nano_usd < max(to_start, found.least)
@@ -101,8 +102,8 @@ def _own_shortage(
 def project_shortage(
     installation: Installation, tx: Tx, job: Job, markets: MarketReader | None, speeds: SpeedReader | None
 ) -> Shortage | None:
-    """None if the budget of its project is likely to be enough, as far as this job is concerned. It counts as the
-    job's own, of which all jobs of the project have spent."""
+    """None if the budget of its project is likely to be enough for this job. It is compared as if it were the job's
+    own, and the job had spent what all jobs of the project have spent."""
     dollars = installation.config.projects.of(job.project).budget
     if dollars is None:
         return None

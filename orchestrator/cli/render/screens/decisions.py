@@ -49,7 +49,8 @@ def decision(view: Decision, screen: Screen) -> str:
         expected.append(f"{amount(view.cost_nano_usd)} expected{_cost_interval(view)}")
     if view.finish_at_ms is not None:
         expected.append(f"done {instant(view.finish_at_ms)}{_finish_interval(view)}")
-    expected += [saving(view)] if view.saving_nano_usd > 0 else []
+    if view.saving_nano_usd > 0:
+        expected.append(saving(view))
     return blocks(
         screen(f"{clean(view.name)}: {view.action}   {', '.join(wants)}", "bold"),
         _choices(view, screen),
