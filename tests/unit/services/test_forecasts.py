@@ -53,8 +53,8 @@ def test_the_range_of_the_time_to_go_has_the_unit_of_the_time(installation: Inst
     view = current.status(installation, past.conv)
     assert view.job.forecast is not None
     times = {"duration_low_s": 4320.0, "duration_s": 4680.0, "duration_high_s": 5040.0}
-    narrow = dataclasses.replace(view.job, forecast=dataclasses.replace(view.job.forecast, **times))
-    shown = status(dataclasses.replace(view, job=narrow), Screen())
+    job = dataclasses.replace(view.job, forecast=dataclasses.replace(view.job.forecast, **times))
+    shown = status(dataclasses.replace(view, job=job), Screen())
     assert re.search(r"to go .*, 78 min \(\S+ to \S+, 72 min to 84 min, p5-p95\)", shown)
 
 
@@ -64,10 +64,10 @@ def test_an_interval_whose_ends_read_alike_is_not_shown(installation: Installati
     times = {"duration_low_s": 355.0, "duration_s": 360.0, "duration_high_s": 362.0}
     money = {"cost_low_nano_usd": 10**9, "cost_nano_usd": 10**9, "cost_high_nano_usd": 10**9 + 1}
     narrowed = dataclasses.replace(view.job.forecast, **times, **money)
-    narrow = dataclasses.replace(view.job, forecast=narrowed)
-    assert "p5-p95" not in status(dataclasses.replace(view, job=narrow), Screen())
+    job = dataclasses.replace(view.job, forecast=narrowed)
+    assert "p5-p95" not in status(dataclasses.replace(view, job=job), Screen())
     wider = dataclasses.replace(narrowed, cost_high_nano_usd=2 * 10**9)
-    shown = status(dataclasses.replace(view, job=dataclasses.replace(narrow, forecast=wider)), Screen())
+    shown = status(dataclasses.replace(view, job=dataclasses.replace(job, forecast=wider)), Screen())
     assert "($1.00 to $2.00, p5-p95)" in shown
     planned = plan.preview(installation, [], all_jobs=True)
     decided = next(each for each in planned.decisions if each.job_id == past.lstm)
