@@ -102,7 +102,7 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
         hint = "the path is relative to the job file"
         if os.path.isabs(os.path.expanduser(workdir)):
             hint = "name the folder on this machine that holds the code"
-        yield Finding(("train", "workdir"), f"there is no folder {folder}", hint)
+        yield Finding(("train", "workdir"), f"the folder {folder} does not exist", hint)
         return
     requirements, installs = train.get("requirements"), bool({"setup", "requirements", "python"} & train.keys())
     if isinstance(requirements, str) and requirements.strip():

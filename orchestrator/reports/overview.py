@@ -181,7 +181,7 @@ def _expected(views: tuple[JobView, ...], now_ms: int) -> Expected:
 
 
 def _from_now_nano_usd(job: JobView, forecast: JobForecast, now_ms: int) -> int:
-    """What a job is expected to cost from now on. What it has paid since its forecast is no longer to come."""
+    """The expected cost of a job from now on (nano-USD): its forecast without the part that was paid since then."""
     if job.state not in _RUNNING or forecast.duration_s <= 0:
         return forecast.cost_nano_usd
     left = 1 - (now_ms - forecast.at_ms) / 1000 / forecast.duration_s

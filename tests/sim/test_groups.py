@@ -137,7 +137,7 @@ def test_jobs_after_one_that_was_cancelled_fail_in_turn_and_say_why(home: Simula
 def test_a_paused_job_fails_as_soon_as_the_one_before_it_is_cancelled(
     home: SimulatedInstallation, restarts: bool
 ) -> None:
-    """It needs no resume for that, and a control plane that starts later finds it, too."""
+    """It need not be resumed, and a restarted control plane fails it as well."""
     a, b, c = grouped(home)
     home.until_state(a, "running")
     home.ask("pause", b)

@@ -211,7 +211,7 @@ def span(seconds: float | None) -> str:
 
 
 def between(low: str, high: str) -> str:
-    """`low to high`; "" if both read alike, because that is no interval."""
+    """The interval as `low to high`; "" if both texts are equal."""
     return "" if low == high else f"{low} to {high}"
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from orchestrator import ledger
 from orchestrator.engine.asking import Ask
-from orchestrator.engine.billing.machine_cost import charges_of, job_cost_nano_usd
+from orchestrator.engine.billing.machine_cost import charges_of
 from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import left_out
@@ -163,14 +163,6 @@ def _wait_until(installation: Installation, at_ms: int) -> None:
     wall_s = (at_ms - installation.clock.now_ms()) / 1000 / installation.clock.factor
     if wall_s > 0:
         installation.clock.sleep(min(wall_s, ROUNDED_UP_S))
-
-
-def cost_so_far(ctx: Context, job_id: str, unsettled: Sequence[Run]) -> tuple[int, int]:
-    """(a job's cost so far, the cost per hour of its running machines), in nano-USD at the known prices. `unsettled`
-    are its runs with open books; all others are booked."""
-    with ctx.installation.store.read() as tx:
-        spent = job_cost_nano_usd(tx, job_id, unsettled, ctx.now_ms)
-        return spent, running_nano_usd_per_hour(tx, unsettled, ctx.now_ms)
 
 
 def running_nano_usd_per_hour(tx: Tx, runs: Sequence[Run], now_ms: int) -> int:

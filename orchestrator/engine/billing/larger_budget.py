@@ -38,7 +38,8 @@ def how_to_continue(
     that are not, also that of its project. Begins with a semicolon. Raises RowError."""
     if job.state not in ("pausing", "paused"):
         return ""
-    found, to_start = _missing(installation, tx, job, _inputs(installation, tx, job, None, None))
+    seen = _inputs(installation, tx, job, None, None)
+    found, to_start = _missing(installation, tx, job, seen)
     short = ""
     orders: list[str] = []
     if wanted_nano_usd < max(to_start, found.enough):
@@ -47,7 +48,7 @@ def how_to_continue(
         short = f"; {still if surely else 'it may be too small to finish'}{found.also_late}"
         order = larger_budget(tx, job, found, group_nano_usd)
         orders.append(order if found.enough else f"{order} ({_enough_to_rent(to_start)})")
-    project = project_shortage(installation, tx, job, None, None)
+    project = _project_shortage(installation, tx, job, seen)
     if project is not None and project.at_once:
         short += f"; {project.budget} is too small{project.late}"
         orders.append(project.order)
@@ -72,13 +73,14 @@ def shortages(
 ) -> tuple[Shortage, ...]:
     """Which budgets may pause a paused job again if it is resumed: its own, and that of its project. Raises
     RowError."""
-    found = [shortage(installation, tx, job, markets, speeds) for shortage in (_own_shortage, project_shortage)]
+    if job.spec.budget_nano_usd is None and installation.config.projects.of(job.project).budget is None:
+        return ()
+    seen = _inputs(installation, tx, job, markets, speeds)
+    found = [shortage(installation, tx, job, seen) for shortage in (_own_shortage, _project_shortage)]
     return tuple(each for each in found if each is not None)
 
 
-def _own_shortage(
-    installation: Installation, tx: Tx, job: Job, markets: MarketReader | None, speeds: SpeedReader | None
-) -> Shortage | None:
+def _own_shortage(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> Shortage | None:
     """None if its budget is likely to be enough, or if the budget of its group changes before that."""
     budget = job.spec.budget_nano_usd
     for each in tx.open_commands():
@@ -89,7 +91,7 @@ def _own_shortage(
             budget = wanted if isinstance(wanted, int) else budget
     if budget is None:
         return None
-    found, to_start = _missing(installation, tx, job, _inputs(installation, tx, job, markets, speeds))
+    found, to_start = _missing(installation, tx, job, seen)
     if budget >= max(to_start, found.enough):
         return None
     order = larger_budget(tx, job, found)
@@ -102,13 +104,19 @@ def _own_shortage(
 def project_shortage(
     installation: Installation, tx: Tx, job: Job, markets: MarketReader | None, speeds: SpeedReader | None
 ) -> Shortage | None:
+    """Why the budget of its project may pause a job again; None if that is not likely. Raises RowError."""
+    if installation.config.projects.of(job.project).budget is None:
+        return None
+    return _project_shortage(installation, tx, job, _inputs(installation, tx, job, markets, speeds))
+
+
+def _project_shortage(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> Shortage | None:
     """None if the budget of its project is likely to be enough for this job. It is compared as if it were the job's
     own, and the job had spent what all jobs of the project have spent."""
     dollars = installation.config.projects.of(job.project).budget
     if dollars is None:
         return None
     spent = spent_by_project_nano_usd(tx, job.project, installation.clock.now_ms())
-    seen = _inputs(installation, tx, job, markets, speeds)
     seen = replace(seen, demands=tuple(replace(each, spent_nano_usd=spent) for each in seen.demands))
     (found, to_start), budget = _missing(installation, tx, job, seen), usd(dollars)
     if budget >= max(to_start, found.enough):

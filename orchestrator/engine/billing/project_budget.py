@@ -7,20 +7,14 @@ save checkpoints and end the machines, all jobs of the project are paused (engin
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from orchestrator.config.raising import raising
-from orchestrator.engine.billing.accrue import running_nano_usd_per_hour
 from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
 from orchestrator.engine.billing.of_project import unsettled_runs_of
 from orchestrator.engine.billing.spending_limits import (
     Spending,
     bringing_nano_usd,
     described,
-    possible_rise,
-    reserved,
-    to_bring_nano_usd,
-    to_come,
+    spending_on,
 )
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.reserves import LOOK_EVERY_S
@@ -49,23 +43,9 @@ def project_spending(
     run `besides` does not count. The control plane looks again within `look_every_s` wall seconds."""
     runs = [described(ctx, run) for run in unsettled_runs_of(tx, project) if run.id != besides]
     more = () if beside is None else (beside,)
-    coming = to_come(ctx.installation, tx, runs, ctx.now_ms, more)
-    rate = running_nano_usd_per_hour(tx, runs, ctx.now_ms)
-    unheard, rise = possible_rise(tx, runs, ctx.now_ms)
     spent = tx.project_nano_usd(project) + unbooked_nano_usd(tx, runs, ctx.now_ms)
     step_wall_s = max((run.step_wall_s or 0.0 for run in runs if run.end is None), default=0.0)
-    now = reserved(
-        ctx.installation.clock.factor,
-        spent,
-        rate,
-        unheard,
-        rise,
-        budget,
-        coming,
-        step_wall_s=step_wall_s,
-        look_every_s=look_every_s,
-    )
-    return replace(now, promised=now.promised + to_bring_nano_usd(ctx, tx, runs))
+    return spending_on(ctx, tx, runs, more, spent, budget, step_wall_s=step_wall_s, look_every_s=look_every_s)
 
 
 def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: str | None = None) -> str | None:

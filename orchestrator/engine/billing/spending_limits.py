@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.engine.billing.accrue import cost_so_far, prices_known_until_ms, reserve_nano_usd
+from orchestrator.engine.billing.accrue import prices_known_until_ms, reserve_nano_usd, running_nano_usd_per_hour
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
 from orchestrator.engine.billing.larger_budget import larger_budget, needed_to_continue, project_shortage
-from orchestrator.engine.billing.machine_cost import unbooked_nano_usd
+from orchestrator.engine.billing.machine_cost import job_cost_nano_usd, unbooked_nano_usd
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.reserves import (
     LOOK_EVERY_S,
@@ -87,23 +87,35 @@ def spending(
     more = () if beside is None else ((beside, job.spec.resources.nodes),)
     with ctx.installation.store.read() as tx:
         runs = [described(ctx, run) for run in tx.runs(job_id=job.id, unsettled=True)]
-        coming = to_come(ctx.installation, tx, runs, ctx.now_ms, more)
-        brought = to_bring_nano_usd(ctx, tx, runs)
-        unheard, rise = possible_rise(tx, runs, ctx.now_ms)
-    spent, rate = cost_so_far(ctx, job.id, runs)
-    step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
+        spent = job_cost_nano_usd(tx, job.id, runs, ctx.now_ms)
+        step_wall_s = current.step_wall_s or 0.0 if current is not None else 0.0
+        return spending_on(ctx, tx, runs, more, spent, budget, step_wall_s=step_wall_s, look_every_s=look_every_s)
+
+
+def spending_on(
+    ctx: Context,
+    tx: Tx,
+    runs: Sequence[Run],
+    more: Sequence[tuple[str, int]],
+    spent: int,
+    budget: int,
+    *,
+    step_wall_s: float,
+    look_every_s: float,
+) -> Spending:
+    """The spending of a budget (nano-USD) on the machines of these runs, and on `more`: (offer id, how many). They have
+    cost `spent`. The rest is as for `reserved`."""
     now = reserved(
         ctx.installation.clock.factor,
         spent,
-        rate,
-        unheard,
-        rise,
+        running_nano_usd_per_hour(tx, runs, ctx.now_ms),
+        *possible_rise(tx, runs, ctx.now_ms),
         budget,
-        coming,
+        to_come(ctx.installation, tx, runs, ctx.now_ms, more),
         step_wall_s=step_wall_s,
         look_every_s=look_every_s,
     )
-    return replace(now, promised=now.promised + brought)
+    return replace(now, promised=now.promised + to_bring_nano_usd(ctx, tx, runs))
 
 
 def to_come(
@@ -213,10 +225,10 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
     why += egress
     with ctx.installation.store.read() as tx:
         late, order = larger_budget_now(ctx, tx, job)
+        orders = with_project_order(ctx, tx, job, order)
     if order.endswith("USD"):
         why += f"; ${(least // CENT_NANO_USD + 1) / 100:.2f} is enough to rent it, and training takes more"
-    with ctx.installation.store.read() as tx:
-        return f"{why}{late}; to continue: {with_project_order(ctx, tx, job, order)}"
+    return f"{why}{late}; to continue: {orders}"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nano_usd: int = 0) -> str | None:
@@ -266,7 +278,6 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
         why += f"; finishing at the present speed and price costs about {about_usd(rest)} more"
     with ctx.installation.store.read() as tx:
         late, order = larger_budget_now(ctx, tx, job)
-    with ctx.installation.store.read() as tx:
         orders = with_project_order(ctx, tx, job, order)
     return f"{why}{late}; to continue: {orders}, then tradewind resume {ctx.typed_name(job)}"
 

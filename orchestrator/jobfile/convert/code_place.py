@@ -51,7 +51,7 @@ def skypilot_place(draft: Draft, workdir: object, folders: Folders) -> CodePlace
         )
     elif not os.path.isdir(place.folder):
         hint = "it is relative to the job file here, to the folder where sky is called there"
-        draft.to_do(("workdir",), f"there is no folder {place.folder}", hint)
+        draft.to_do(("workdir",), f"the folder {place.folder} does not exist", hint)
     return place
 
 

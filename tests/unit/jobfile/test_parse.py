@@ -153,7 +153,7 @@ name: again
         ("train: {entry: 'train:main'}", "train", "has neither steps nor epochs"),
         ("train: {entry: 'train:main', steps: 5, epochs: 5}", "train.epochs", "cannot be combined with steps"),
         ("train: {entry: train.main, steps: 5}", "train.entry", "is not of the form"),
-        ("train: {entry: 'train:main', steps: 5, workdir: nowhere}", "train.workdir", "there is no folder"),
+        ("train: {entry: 'train:main', steps: 5, workdir: nowhere}", "train.workdir", "does not exist"),
         ("train: {entry: 'train:main', steps: 5.5}", "train.steps", "must be a whole number"),
         ("train: {entry: 'train:main', steps: true}", "train.steps", "must be a whole number"),
         ("train: {entry: 'train:main', steps: 5, args: [1]}", "train.args", "by name"),

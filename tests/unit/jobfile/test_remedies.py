@@ -68,7 +68,7 @@ def told_well(problems: tuple[Problem, ...]) -> None:
 def test_only_of_a_relative_workdir_it_is_said_where_it_is_looked_for(folder: Path, workdir: str) -> None:
     text = f"name: a\ntrain: {{script: train.py, steps: 5, workdir: {workdir}}}\n"
     (problem,) = problems_of(text, folder)
-    assert problem.message.startswith("there is no folder ")
+    assert problem.message.endswith(" does not exist")
     assert ("relative to the job file" in problem.hint) == (workdir == "nowhere")
 
 
