@@ -63,7 +63,7 @@ site: setup ## tests on real Ray nodes, one after the other: they are processes 
 infra: setup ## what is in infra/, with the Terraform module applied and destroyed on a loopback AWS
 	$(BIN)/pytest tests/infra $(ARGS)
 
-docs: setup ## write the generated pages of docs/ anew
+docs: setup ## regenerate the generated pages of docs/
 	$(BIN)/python -m scripts.gen_docs
 
 benchmarks: setup ## every claim of the documents, measured
