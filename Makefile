@@ -1,5 +1,6 @@
-# `make demo` and `make test` each work on a fresh machine: they make .venv, install, and go. After the installation
-# neither needs a network. Another interpreter: make test PYTHON=python3.12. More for pytest: make unit ARGS='-k store'.
+# `make demo` and `make test` each work on a fresh machine: they create .venv, install Tradewind, and run. After the
+# installation, neither needs a network. To use another interpreter: make test PYTHON=python3.12. To pass options to
+# pytest: make unit ARGS='-k store'.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,9 +17,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 demo: setup ## the main job, end to end, on this machine
 	$(BIN)/python -m examples.demo $(ARGS)
 
-# Tests on real Ray nodes and of Terraform wait most of the time, and types take one core, so they run beside the others;
-# what they say is shown after them. Collecting the tests once before that compiles all modules: else each
-# of the processes that run them would.
+# Tests on real Ray nodes and of Terraform wait most of the time, and the type check takes one core, so they run beside
+# the unit tests; their output is shown afterwards. Collecting the tests first compiles all modules once: otherwise each
+# test process would compile them.
 test: setup packages lint contracts ## the whole gate
 	@$(MAKE) types > $(VENV)/types.log 2>&1 & types=$$!; \
 	$(BIN)/pytest --collect-only -q > /dev/null 2>&1; \
@@ -31,8 +32,8 @@ test: setup packages lint contracts ## the whole gate
 
 setup: $(STAMP)
 
-# Python compiles each module when it is first imported: most of the 20,000 that are installed never are. The pip that
-# comes with Python 3.11 takes twice as long to choose versions as a new one.
+# Python compiles each module at its first import, and most of the 20,000 installed modules are never imported. The pip
+# that comes with Python 3.11 takes twice as long as a newer one to choose versions.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Tradewind needs Python 3.11 or newer; name one: make PYTHON=python3.12" >&2; exit 1; }
@@ -41,7 +42,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --no-compile -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
-packages: setup ## what the tests need and pip cannot bring
+packages: setup ## install what the tests need besides Python packages
 	$(BIN)/python -m scripts.packages
 
 lint: setup
@@ -54,19 +55,19 @@ types: setup
 contracts: setup
 	$(BIN)/lint-imports
 
-unit: setup ## all tests that start no Ray and need no Terraform; two at a time, because the tests on Ray run beside them
+unit: setup ## all tests without Ray and Terraform; in two processes, because the tests on Ray run beside them
 	$(BIN)/pytest -n 2 --dist loadfile -m "not ray" --ignore tests/infra $(ARGS)
 
-site: setup ## tests on real Ray nodes, one after the other: they are processes in plenty by themselves
+site: setup ## tests on real Ray nodes, one after the other, because each starts many processes
 	$(BIN)/pytest -m ray --timeout 600 tests/e2e $(ARGS)
 
-infra: setup ## what is in infra/, with the Terraform module applied and destroyed on a loopback AWS
+infra: setup ## tests of infra/; they apply and destroy the Terraform module on a loopback AWS
 	$(BIN)/pytest tests/infra $(ARGS)
 
 docs: setup ## regenerate the generated pages of docs/
 	$(BIN)/python -m scripts.gen_docs
 
-benchmarks: setup ## every claim of the documents, measured
+benchmarks: setup ## measure every claim of the documents
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Checks with a real account what a loopback cloud cannot show, on one small CPU spot machine.
+# Checks, with a real account, the behaviour that a loopback cloud cannot show, on one small CPU spot machine.
 #
 #   infra/verify_cloud.sh aws s3://my-bucket/tradewind-verify
 #   infra/verify_cloud.sh gcp gs://my-bucket/tradewind-verify
 #   AZURE_STORAGE_ACCOUNT_NAME=account infra/verify_cloud.sh azure az://my-container/tradewind-verify
 #
-# It costs at most about 5 cents: one machine with 2 cores for at most 30 minutes (spot, below 4 cents an hour), its disk
-# and its public address (about 2 cents), and some requests. limits.max_usd_per_hour is 0.10. Whatever happens, it ends
-# the machine and removes the network at the end, and looks whether anything is left. The bucket keeps what the job wrote:
-# the command that deletes it is shown, if this made it.
+# It costs at most about 5 cents: one machine with 2 cores for at most 30 minutes (spot, below 4 cents an hour), its
+# disk and its public address (about 2 cents), and some requests. limits.max_usd_per_hour is 0.10. At the end, also
+# after a failure, it ends the machine, removes the network, and checks whether anything is left. The bucket keeps the
+# files of the job: if this script created the bucket, it shows the command that deletes it.
 #
-# Needs: tradewind with the cloud's extra, credentials (tradewind doctor --policy aws), and a bucket of yours or a name for
-# a new one.
-# Results: tradewind-verify-CLOUD-DATE/, with replies that name no account, and nothing else of yours.
+# Needs: tradewind with the cloud's extra, credentials (tradewind doctor --policy aws), and your own bucket or a name
+# for a new one.
+# Results: tradewind-verify-CLOUD-DATE/, with replies that identify no account and contain no other data of yours.
 set -euo pipefail
 
 cloud=${1:?usage: verify_cloud.sh aws|gcp|azure BUCKET_URL}

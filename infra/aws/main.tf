@@ -1,5 +1,5 @@
 # What Tradewind needs in one region of AWS: a network that lets nothing in, a bucket, and two sets of permissions.
-# `tradewind up --cloud aws` makes the same network by itself: use this module where infrastructure is Terraform's.
+# `tradewind up --cloud aws` creates the same network by itself: use this module if you use Terraform.
 
 locals {
   tags = { tradewind-install = var.install }
