@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from orchestrator.errors import UsageError
-from orchestrator.model import Expected, GpuRequest
+from orchestrator.model import FASTEST, Expected, GpuRequest
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs import commands
 from orchestrator.services.jobs.explain import explain
 from providers.money import usd
-from tests.sim.harness import SimulatedInstallation
+from tests.sim.harness import CHEAP, RESERVE, SimulatedInstallation
 from tests.sim.test_spending_limits import named_budget, paid, why_paused
 
+Install = Callable[..., SimulatedInstallation]
 ME = Caller("me")
 KNOWN = Expected(GpuRequest("V100"), 1.0)
 
@@ -36,6 +39,23 @@ def test_a_job_whose_budget_would_pause_it_again_is_not_resumed_until_it_has_the
     home.until_state(job, "running")
     assert paid(home) <= usd(enough)
     assert expected is None or home.job(job).state == "finished"
+
+
+def test_a_job_of_unknown_speed_that_is_resumed_rents_a_machine_though_its_budget_does_not_pay_for_the_best_one(
+    install: Install,
+) -> None:
+    """It wants the fastest machine, which costs ten times as much as the other one."""
+    fast = replace(RESERVE, instance_type="h100.1", gpu="H100")
+    home = install(catalog=((CHEAP, usd("1.00")), (fast, usd("10.00"))))
+    job = home.submit(steps=600, objective=FASTEST, budget_nano_usd=usd("0.01"))
+    (enough,) = re.findall(r"\$(\d+\.\d\d) is enough to rent a machine", why_paused(home, job))
+    commands.set_budget(home.installation, "job", enough, caller=ME)
+    home.tick()
+    commands.resume(home.installation, "job", caller=ME)
+    home.until_state(job, "running")
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id]
+    home.settle()
+    assert paid(home) <= usd(enough)
 
 
 def test_a_job_that_may_be_paused_again_is_resumed_with_a_warning_and_the_command(home: SimulatedInstallation) -> None:

@@ -258,7 +258,7 @@ def test_no_machine_is_rented_only_to_be_ended_at_once(install: Install) -> None
     job = home.submit(steps=600, budget_nano_usd=usd("0.06"), capacity=(CapacityType.ON_DEMAND,))
     said = why_paused(home, job)
     assert not home.cloud.instances()
-    (rents,) = re.findall(r"\$(\d+\.\d\d) is enough to rent it", said)
+    (rents,) = re.findall(r"\$(\d+\.\d\d) is enough to rent a machine", said)
     home.ask("budget", job, nano_usd=usd(rents))  # type: ignore[arg-type]
     home.ask("resume", job)
     home.until_state(job, "running")
@@ -384,9 +384,9 @@ def test_a_job_of_unknown_speed_whose_budget_covers_no_machine_is_paused_and_say
     """A machine here is billed for a minute at least, which costs $0.0167."""
     job = home.submit(steps=600, budget_nano_usd=budget)
     said = why_paused(home, job)
-    assert said.endswith("; to continue: tradewind budget set job USD, then tradewind resume job")
+    assert said.endswith("; to set it: tradewind budget set job USD, then tradewind resume job")
     assert not home.cloud.instances()
-    (rents,) = re.findall(r"\$(\d+\.\d\d) is enough to rent it", said)
+    (rents,) = re.findall(r"\$(\d+\.\d\d) is enough to rent a machine", said)
     home.ask("budget", job, nano_usd=usd(rents))
     home.ask("resume", job)
     home.until(lambda: bool(home.cloud.instances()))

@@ -17,7 +17,7 @@ from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.installation import Installation
 from orchestrator.model import Job, JobState
 from orchestrator.policy.needed_budget import budgets_to_start, needed_budgets
-from orchestrator.policy.ranking.enough import CENT_NANO_USD, NOTHING, Needed
+from orchestrator.policy.ranking.enough import NOTHING, Needed, enough_to_rent
 from orchestrator.store import Tx
 from providers.money import usd, whole_usd
 
@@ -47,7 +47,7 @@ def how_to_continue(
         surely = wanted_nano_usd < max(to_start, found.least)
         short = f"; {still if surely else 'it may be too small to finish'}{found.also_late}"
         order = larger_budget(tx, job, found, group_nano_usd)
-        orders.append(order if found.enough else f"{order} ({_enough_to_rent(to_start)})")
+        orders.append(order if found.enough else f"{order} ({enough_to_rent(to_start)})")
     project = _project_shortage(installation, tx, job, seen)
     if project is not None and project.at_once:
         short += f"; {project.budget} is too small{project.late}"
@@ -96,7 +96,7 @@ def _own_shortage(installation: Installation, tx: Tx, job: Job, seen: Inputs) ->
         return None
     order = larger_budget(tx, job, found)
     if not found.enough:
-        order += f" ({_enough_to_rent(to_start)})"
+        order += f" ({enough_to_rent(to_start)})"
     at_once, effect = budget < to_start, "would be paused again at once"
     return Shortage(f"its {whole_usd(budget)} budget", effect, at_once, found.also_late, order)
 
@@ -123,7 +123,7 @@ def _project_shortage(installation: Installation, tx: Tx, job: Job, seen: Inputs
         return None
     order = raising(f"projects.{job.project}.budget", f"{found.enough_cents / 100:.2f}" if found.enough else "")
     if not found.enough:
-        order += f" ({_enough_to_rent(to_start)})"
+        order += f" ({enough_to_rent(to_start)})"
     whole = f"the {whole_usd(budget)} budget of project {job.project}"
     return Shortage(whole, "could rent no machine", budget < to_start, found.also_late, order)
 
@@ -133,10 +133,6 @@ def _missing(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> tupl
     ending = _ending_nano_usd(installation, tx, job)
     starts = budgets_to_start(seen.demands, seen.market, seen.perf, limits=limits(installation.config))
     return _needed(installation, seen, job, ending), ending + starts.get(job.id, -ending)
-
-
-def _enough_to_rent(to_start: int) -> str:
-    return f"${(to_start // CENT_NANO_USD + 1) / 100:.2f} is enough to rent a machine; training takes more"
 
 
 def needed_to_continue(

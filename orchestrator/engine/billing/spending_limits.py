@@ -26,7 +26,8 @@ from orchestrator.installation import Installation
 from orchestrator.market import Location
 from orchestrator.model import Job, Run
 from orchestrator.policy.demand import Reserve
-from orchestrator.policy.ranking.enough import CENT_NANO_USD, promised_by_start
+from orchestrator.policy.ranking.enough import CENT_NANO_USD
+from orchestrator.policy.ranking.renting import promised_by_start
 from orchestrator.store import Tx
 from providers.billing.charges import Usage, charges, rate_card
 from providers.money import about_usd, whole_usd

@@ -10,16 +10,14 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from orchestrator.perf import PerfBook
-from orchestrator.policy.demand import Demand, Floats
+from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import Filtered
 from orchestrator.policy.ranking.limits import open_or_shut
 from orchestrator.policy.ranking.order import rank
-from providers.billing.charges import rate_card
-from providers.offer import provider_of
+from orchestrator.policy.ranking.renting import least_left, to_rent
 
 CENT_NANO_USD = 10_000_000
 
@@ -55,7 +53,7 @@ def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
         return NOTHING
     free, pool, usable = _with_budget(_by_own_deadline(demand), None), forecast.pool, filtered.usable
     spent = demand.spent_nano_usd
-    cost = np.maximum(forecast.high.cost, _to_rent(demand, forecast))
+    cost = np.maximum(forecast.high.cost, to_rent(demand, forecast))
     paid = demand.reserve.with_reserve(spent + cost, pool.price_s, forecast.longest_step_s, pool.spot)
     budgets = spent + np.ceil(paid - spent)
     least = spent + math.ceil(forecast.low.cost[usable].min())
@@ -84,33 +82,12 @@ def to_start(demand: Demand, perf: PerfBook, filtered: Filtered) -> int:
     pool = open_or_shut(filtered)
     if not pool.rows.size:
         return 0
-    forecast, spent, reserve = forecast_of(demand, pool, perf, None), demand.spent_nano_usd, demand.reserve
-    rent, step_s = _to_rent(demand, forecast), np.zeros(len(pool.rows))
-    without_rise = replace(reserve, unheard_s=0.0, step_s=0.0)
-    found = without_rise.with_reserve(spent + rent, pool.price_s, step_s, pool.spot)
-    if forecast.known:
-        found = np.maximum(found, spent + forecast.low.cost)
-    return spent + math.floor(float(found.min()) - spent)
+    return demand.spent_nano_usd + int(least_left(demand, forecast_of(demand, pool, perf, None)).min())
 
 
-def _to_rent(demand: Demand, forecast: Forecast) -> Floats:
-    """(rows,): what a budget must pay for besides the reserve before a machine is rented, however short the rest of the
-    job: bringing the checkpoint there, and the least time that is billed, during which a spot price may double."""
-    pool, ids = forecast.pool, forecast.pool.market.ids
-    cards = [rate_card(provider_of(ids[row])) for row in pool.rows.tolist()]
-    shortest_s = np.array([card.minimum_ms / 1000 for card in cards])
-    failed = np.array([float(card.failed_launch_nano_usd) for card in cards])
-    least, release = np.maximum(shortest_s * pool.price_s, failed), demand.reserve.release_s * pool.price_s
-    found: Floats = forecast.over_rows(forecast.move_fixed) + promised_by_start(least, release, pool.spot)
-    return found
-
-
-def promised_by_start(
-    least: Floats | int, release: Floats | int, spot: NDArray[np.bool_] | bool
-) -> NDArray[np.float64 | np.int64]:
-    """What a machine that starts costs besides `release`, the cost of ending it, however soon that happens (nano-USD).
-    It is billed for at least `least`, and the price of a spot machine may double meanwhile."""
-    return np.where(spot, np.maximum(least, 2 * least - release), least)
+def enough_to_rent(budget_nano_usd: int) -> str:
+    """That the budget of `to_start` is enough to begin with, for a job whose cost is not known."""
+    return f"${-(-budget_nano_usd // CENT_NANO_USD) / 100:,.2f} is enough to rent a machine; training takes more"
 
 
 def _with_budget(demand: Demand, budget_nano_usd: int | None) -> Demand:

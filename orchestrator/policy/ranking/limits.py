@@ -22,6 +22,7 @@ from orchestrator.policy.ranking.chance import few_losses
 from orchestrator.policy.ranking.cost import Forecast, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered
 from orchestrator.policy.ranking.pool import Floats, Pool
+from orchestrator.policy.ranking.renting import least_left
 from orchestrator.policy.ranking.routes import Routes
 from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
 
@@ -212,9 +213,9 @@ def affordable(demand: Demand, forecast: Forecast) -> Tiers:
         return np.full(size, SAFE, np.int8)
     if left <= 0:
         return np.full(size, IMPOSSIBLE, np.int8)
-    if not forecast.known:  # only the cost of getting there is known, above all the egress of the checkpoint
-        return np.where(forecast.over_rows(forecast.move_fixed) <= left, SAFE, IMPOSSIBLE).astype(np.int8)
-    return _tiers(forecast.high.cost <= left, forecast.low.cost <= left)
+    possible = least_left(demand, forecast) <= left
+    # without evidence of the job's speed, only what it takes to rent a machine is known
+    return _tiers(possible & (forecast.high.cost <= left) if forecast.known else possible, possible)
 
 
 def _tiers(safe: Bools, possible: Bools) -> Tiers:

@@ -12,6 +12,7 @@ from orchestrator.policy.ranking.eligible import RejectionReason
 from orchestrator.policy.ranking.limits import IMPOSSIBLE, budget_left, time_left_s
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.outlook import Shown
+from orchestrator.policy.ranking.renting import rent_and_reserve
 from orchestrator.policy.telling.nearest import hopeless
 from providers.money import format_usd
 
@@ -88,13 +89,20 @@ def _why_over_budget(demand: Demand, forecast: Forecast, row: int, shown: Shown)
     if left <= 0:
         return "the budget is spent"
     at = forecast.pool.at(row)
-    if not forecast.known:
-        fixed = round(float(forecast.move_fixed[forecast.pool.cell[at]]))
-        return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
-    if shown.cost > left:
+    if forecast.known and shown.cost > left:
         return _over_budget(demand, shown)
+    fixed, rent = round(float(forecast.move_fixed[forecast.pool.cell[at]])), _to_rent(demand, forecast, at)
+    if fixed > left:
+        return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
+    if rent >= left:
+        return f"to rent and end a machine takes {format_usd(rent + 1 - left)} more than is left of the budget"
     most = shown.most_cost if shown.most_cost > left else float(forecast.high.cost[at])
     return f"could cost {format_usd(round(most) - left)} over the budget"
+
+
+def _to_rent(demand: Demand, forecast: Forecast, at: int) -> int:
+    """nano-USD: more than this must be left of the budget to rent a machine at a position of the pool."""
+    return int(rent_and_reserve(demand, forecast)[at])
 
 
 def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:

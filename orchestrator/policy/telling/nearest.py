@@ -9,7 +9,7 @@ from orchestrator.perf import InstanceKind
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.ranking.cost import Forecast
 from orchestrator.policy.ranking.eligible import Filtered, RejectionReason
-from orchestrator.policy.ranking.enough import needed
+from orchestrator.policy.ranking.enough import enough_to_rent, needed, to_start
 from orchestrator.policy.ranking.limits import Bools, time_left_s
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.pool import Rows
@@ -42,11 +42,12 @@ def budget_remedy(demand: Demand, forecast: Forecast, filtered: Filtered) -> str
 
     For a job that has not started, no command is named, because the job may not be submitted yet.
     """
-    if not forecast.known and not demand.started:
-        return "; it needs a larger budget; how large is not known until its speed is"
     order = f"tradewind budget set {demand.typed_name or demand.job.name}"
-    if not forecast.known:
+    if not forecast.known and forecast.pool.current is not None:  # what its machine costs until its end is not known
         return f"; to continue: {order} USD"
+    if not forecast.known:
+        least = enough_to_rent(to_start(demand, forecast.perf, filtered))
+        return f"; to continue: {order} USD ({least})" if demand.started else f"; it needs a larger budget: {least}"
     found = needed(demand, forecast, filtered)
     if not demand.started:
         enough = f"a budget of ${found.enough_cents / 100:,.2f} would be enough{' to finish late' * found.late}"

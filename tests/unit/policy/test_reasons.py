@@ -231,11 +231,12 @@ def test_a_job_of_unknown_speed_that_has_not_started_is_given_no_command_for_its
     job = case.job(rates={}, budget_nano_usd=1)
     new, begun = (case.decide(Demand(job, STEPS, spent_nano_usd=spent)) for spent in (0, 1))
     assert (new.action, begun.action) == ("wait", "wait")
-    assert "needs a larger budget" in new.reason
+    rents = "$0.09 is enough to rent a machine; training takes more"
+    assert new.reason.endswith(f"; it needs a larger budget: {rents}")
     assert "tradewind" not in new.reason
-    assert begun.reason.endswith("; to continue: tradewind budget set job_1 USD")
+    assert begun.reason.endswith(f"; to continue: tradewind budget set job_1 USD ({rents})")
     shared = case.decide(Demand(job, STEPS, spent_nano_usd=1, typed_name="job_1ABC"))
-    assert shared.reason.endswith("; to continue: tradewind budget set job_1ABC USD")
+    assert shared.reason.endswith(f"; to continue: tradewind budget set job_1ABC USD ({rents})")
 
 
 def test_the_suggested_budget_is_the_least_that_is_enough_and_not_that_of_the_nearest_miss(case):

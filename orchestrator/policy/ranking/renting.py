@@ -1,0 +1,61 @@
+"""Renting: what the rest of a budget must pay for before a machine is rented, however short the rest of the job.
+
+That is bringing the checkpoint there, the least time that is billed, and the reserve for a checkpoint and the end of
+the machine. The control plane rents no machine for less (engine.billing.spending_limits), so an offer that needs more
+is out of the question (limits.py), and a budget below the least of all offers is not enough to start (enough.py).
+
+Columns are over the rows of the forecast's pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrator.policy.demand import Demand, Floats
+from orchestrator.policy.ranking.cost import Forecast
+from orchestrator.policy.ranking.routes import by_provider
+
+
+def least_left(demand: Demand, forecast: Forecast) -> Floats:
+    """With less than this left of a budget (whole nano-USD), an offer is out of the question: no machine is rented
+    there, or, if the job's cost is known, it costs more even at the 5th percentile."""
+    left: Floats = np.floor(rent_and_reserve(demand, forecast)) + 1
+    return np.maximum(left, np.ceil(forecast.low.cost)) if forecast.known else left
+
+
+def rent_and_reserve(demand: Demand, forecast: Forecast) -> Floats:
+    """nano-USD: a machine is rented only if more than this is left of the budget. -1 where the job has one already."""
+    pool, spent = forecast.pool, demand.spent_nano_usd
+    unchanged = replace(
+        demand.reserve, unheard_s=0.0, step_s=0.0
+    )  # no price may have risen unheard of, no step is known
+    budgets = unchanged.with_reserve(
+        spent + to_rent(demand, forecast), pool.price_s, np.zeros(len(pool.rows)), pool.spot
+    )
+    found: Floats = budgets - spent
+    for row in (pool.current, pool.target):
+        if row is not None:
+            found[pool.at(row)] = -1.0
+    return found
+
+
+def to_rent(demand: Demand, forecast: Forecast) -> Floats:
+    """nano-USD, without the reserve: bringing the checkpoint there, and the least time that is billed, during which a
+    spot price may double."""
+    pool, market = forecast.pool, forecast.pool.market
+    failed = by_provider(market, lambda card: card.failed_launch_nano_usd)
+    shortest_s, failed = (pool.over_rows(each[pool.site]) for each in (forecast.transition_costs.minimum_s, failed))
+    least, release = np.maximum(shortest_s * pool.price_s, failed), demand.reserve.release_s * pool.price_s
+    found: Floats = pool.over_rows(forecast.move_fixed) + promised_by_start(least, release, pool.spot)
+    return found
+
+
+def promised_by_start(
+    least: Floats | int, release: Floats | int, spot: NDArray[np.bool_] | bool
+) -> NDArray[np.float64 | np.int64]:
+    """What a machine that starts costs besides `release`, the cost of ending it, however soon that happens (nano-USD).
+    It is billed for at least `least`, and the price of a spot machine may double meanwhile."""
+    return np.where(spot, np.maximum(least, 2 * least - release), least)
