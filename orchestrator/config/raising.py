@@ -9,3 +9,8 @@ def raising(setting: str, to: str = "") -> str:
     """What to do to raise a setting, such as `projects.vision.budget`, also while a control plane runs; `to` an
     amount, if that is known."""
     return f"raise {setting}{f' to {to}' if to else ''} in tradewind.toml ({RESTART})"
+
+
+def restarting(setting: str) -> str:
+    """What to do if a setting was raised already, but not read since."""
+    return f"restart the control plane, so that it reads {setting} again ({RESTART})"

@@ -13,12 +13,15 @@ import pytest
 
 from orchestrator.config.projects import Project, Projects
 from orchestrator.errors import UsageError
-from orchestrator.model import Expected, GpuRequest, Job, Resources
+from orchestrator.model import Expected, GpuRequest, Group, Job, JobSpec, Resources
 from orchestrator.policy.projects import STARVED_S
 from orchestrator.services.caller import Caller
+from orchestrator.services.control_plane import project_limits
+from orchestrator.services.groups.orders import resume_group
 from orchestrator.services.jobs import commands
+from orchestrator.services.jobs.project_money import short_projects
 from providers.money import usd
-from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, SimulatedInstallation, check_truth, train_spec
 
 RESTART = "(tradewind down --keep-jobs, then tradewind up)"
 ME = Caller("me")
@@ -299,3 +302,99 @@ def test_projects_share_machines_by_their_weights(install: Install) -> None:
     assert {name: abs(int(part) - {"other": 25}.get(name, 37)) <= 1 for name, part in parts.items()} == {
         job.name: True for job in jobs
     }
+
+
+def test_a_budget_of_a_project_that_the_control_plane_has_not_read_yet_does_not_count(install: Install) -> None:
+    home = install(overrides={"projects": {"vision": {"budget": 0.015}}})
+    project_limits.keep(home.installation)  # as a control plane does when it starts
+    job = home.submit("job", steps=60, project="vision", expected=KNOWN, budget_nano_usd=usd(1))
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    projects = Projects({"vision": Project(budget=2.0)})
+    edited = replace(home.installation, config=replace(home.config, projects=projects))
+    why = r"^job could rent no machine: the \$0\.015 budget of project vision is too small$"
+    restart = (
+        f"restart the control plane, so that it reads projects.vision.budget again {RESTART}, then tradewind resume job"
+    )
+    with pytest.raises(UsageError, match=why) as refused:
+        commands.resume(edited, "job", caller=ME)
+    assert refused.value.hint == restart
+    assert commands.set_budget(edited, "job", "2.00", caller=ME).message.endswith(f"; to continue: {restart}")
+    with edited.store.read() as tx:
+        (short,) = short_projects(edited, tx, {"vision": usd("0.5")}, edited.clock.now_ms())
+    assert short.budget_nano_usd == usd("0.015")
+    raised(home, "2.00")
+    project_limits.keep(home.installation)
+    commands.resume(edited, "job", caller=ME)
+    home.until_state(job, "running")
+
+
+def test_a_budget_of_a_project_that_was_written_since_the_control_plane_started_without_one_does_not_count(
+    install: Install,
+) -> None:
+    home = install()
+    project_limits.keep(home.installation)
+    job = home.submit("job", steps=60, project="vision", expected=KNOWN)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    projects = Projects({"vision": Project(budget=0.001)})
+    edited = replace(home.installation, config=replace(home.config, projects=projects))
+    commands.resume(edited, "job", caller=ME)
+    home.until_state(job, "running")
+
+
+def paused_group(home: SimulatedInstallation) -> list[Job]:
+    """Three jobs of a group that were paused before they began."""
+    group = Group("group_A", "sweep", "cheapest", "vision", "me", home.clock.now_ms())
+    jobs = []
+    for name in "abc":
+        spec = JobSpec(name, train_spec(600), project="vision", expected=KNOWN)
+        jobs.append(Job(f"job_{name}", spec, "me", home.clock.now_ms(), "paused", group.id))
+    with home.installation.store.write() as tx:
+        tx.add_group(group)
+        for job in jobs:
+            tx.add_job(job)
+    home.tick()
+    return jobs
+
+
+@pytest.mark.parametrize("budget", [0.015, 0.3])
+def test_the_budget_of_a_project_that_is_named_for_the_jobs_of_a_group_is_enough_for_all_of_them(
+    install: Install, budget: float
+) -> None:
+    """0.3 is enough for each job alone."""
+    home = install(overrides={"projects": {"vision": {"budget": budget}}})
+    jobs = paused_group(home)
+    if budget < 0.1:
+        with pytest.raises(
+            UsageError, match=r"^a could rent no machine: the \$0\.015 budget .*; b could rent no"
+        ) as error:
+            resume_group(home.installation, "sweep", caller=ME)
+        said = error.value.hint
+        assert said.endswith("then tradewind resume --group sweep")
+    else:
+        said = resume_group(home.installation, "sweep", caller=ME).message
+        assert "; the $0.30 budget of project vision may pause them again; to be sure that they finish: raise " in said
+    (enough,) = re.findall(r"projects\.vision\.budget to (\d+\.\d\d) in tradewind\.toml", said)
+    raised(home, enough)
+    if budget < 0.1:
+        said = resume_group(home.installation, "sweep", caller=ME).message
+        assert "budget" not in said
+    home.until(lambda: "paused" not in states(home, *jobs))
+    home.settle(limit_s=2000.0)
+    assert states(home, *jobs) == {"finished"}
+    ledger, billed = home.books()
+    assert 0 < ledger == billed <= usd(enough)
+
+
+def test_the_budget_of_a_project_that_is_named_for_one_job_says_that_others_need_money_too(install: Install) -> None:
+    home = install(overrides={"projects": {"vision": {"budget": 0.015}}})
+    paused_group(home)
+    others = "; 2 other jobs of the project have not ended and need money, too"
+    with pytest.raises(UsageError) as refused:
+        commands.resume(home.installation, "a", caller=ME)
+    assert str(refused.value).endswith(f"the $0.015 budget of project vision is too small{others}")
+    raised(home, "0.20")
+    assert f"the $0.20 budget of project vision may pause it again{others}; to be sure that it finishes: raise " in (
+        commands.resume(home.installation, "a", caller=ME).message
+    )

@@ -3,10 +3,11 @@ continues after a change of its budget."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orchestrator.config.raising import raising
+from orchestrator.config.projects import Projects
+from orchestrator.config.raising import raising, restarting
 from orchestrator.engine.billing.accrue import reserve_nano_usd, running_nano_usd_per_hour
 from orchestrator.engine.billing.group_budget import with_group_order
 from orchestrator.engine.billing.of_project import spent_by_project_nano_usd
@@ -31,11 +32,18 @@ def larger_budget(tx: Tx, job: Job, found: Needed, group_nano_usd: int | None = 
 
 
 def how_to_continue(
-    installation: Installation, tx: Tx, job: Job, wanted_nano_usd: int, group_nano_usd: int | None = None
+    installation: Installation,
+    tx: Tx,
+    job: Job,
+    wanted_nano_usd: int,
+    group_nano_usd: int | None = None,
+    *,
+    present: Projects | None = None,
 ) -> str:
     """What comes after the budget of a job becomes this amount, and that of its group `group_nano_usd` (None: stays as
     it is): nothing unless the job is paused; else the command that continues it, after what makes budgets large enough
-    that are not, also that of its project. Begins with a semicolon. Raises RowError."""
+    that are not, also that of its project. `present` is as for `shortages`. Begins with a semicolon. Raises
+    RowError."""
     if job.state not in ("pausing", "paused"):
         return ""
     seen = _inputs(installation, tx, job, None, None)
@@ -48,7 +56,7 @@ def how_to_continue(
         short = f"; {still if surely else 'it may be too small to finish'}{found.also_late}"
         order = larger_budget(tx, job, found, group_nano_usd)
         orders.append(order if found.enough else f"{order} ({enough_to_rent(to_start)})")
-    project = _project_shortage(installation, tx, job, seen)
+    project = _project_shortage(installation, tx, job, seen, present)
     if project is not None and project.at_once:
         short += f"; {project.budget} is too small{project.late}"
         orders.append(project.order)
@@ -59,24 +67,65 @@ def how_to_continue(
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """A `budget`, in words, may be too small for a job to continue, or surely is (`at_once`: not even a machine can be
-    rented). `effect`: what happens then. `late`: see Needed.also_late. `order`: what makes the budget large enough."""
+    rented). `effect`: what happens then. `late`: what is missing besides; begins with a semicolon, "" if nothing is.
+    `order`: what makes the budget large enough. `of_project`: the amount (nano-USD) that the budget of a project lacks;
+    None for the job's own budget."""
 
     budget: str
     effect: str
     at_once: bool
     late: str
     order: str
+    of_project: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """The other paused jobs of a project that are resumed with a job: by job id, what each needs (nano-USD)."""
+
+    needs: Mapping[str, int]
+
+    def beside(self, job_id: str) -> int:
+        """What the others need."""
+        return sum(need for other, need in self.needs.items() if other != job_id)
+
+
+ALONE = Together({})
+
+
+def together(
+    installation: Installation, tx: Tx, jobs: Sequence[Job], markets: MarketReader, speeds: SpeedReader
+) -> Together:
+    """What each of these paused jobs needs of the budget of its project to continue. Raises RowError."""
+    needs = {}
+    for job in jobs:
+        spent, seen = _of_project(installation, tx, job, _inputs(installation, tx, job, markets, speeds))
+        found, to_start = _missing(installation, tx, job, seen)
+        needs[job.id] = max(to_start, found.enough) - spent
+    return Together(needs)
 
 
 def shortages(
-    installation: Installation, tx: Tx, job: Job, markets: MarketReader | None = None, speeds: SpeedReader | None = None
+    installation: Installation,
+    tx: Tx,
+    job: Job,
+    markets: MarketReader | None = None,
+    speeds: SpeedReader | None = None,
+    *,
+    present: Projects | None = None,
+    others: Together = ALONE,
 ) -> tuple[Shortage, ...]:
-    """Which budgets may pause a paused job again if it is resumed: its own, and that of its project. Raises
-    RowError."""
-    if job.spec.budget_nano_usd is None and installation.config.projects.of(job.project).budget is None:
+    """Which budgets may pause a paused job again if it is resumed: its own, and that of its project, which must be
+    enough for the `others`, too. `present` are the projects as the control plane has read them (None: as they are
+    configured). Raises RowError."""
+    projects = installation.config.projects if present is None else present
+    if job.spec.budget_nano_usd is None and projects.of(job.project).budget is None:
         return ()
     seen = _inputs(installation, tx, job, markets, speeds)
-    found = [shortage(installation, tx, job, seen) for shortage in (_own_shortage, _project_shortage)]
+    found = [
+        _own_shortage(installation, tx, job, seen),
+        _project_shortage(installation, tx, job, seen, present, others),
+    ]
     return tuple(each for each in found if each is not None)
 
 
@@ -110,22 +159,54 @@ def project_shortage(
     return _project_shortage(installation, tx, job, _inputs(installation, tx, job, markets, speeds))
 
 
-def _project_shortage(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> Shortage | None:
-    """None if the budget of its project is likely to be enough for this job. It is compared as if it were the job's
-    own, and the job had spent what all jobs of the project have spent."""
-    dollars = installation.config.projects.of(job.project).budget
+def _project_shortage(
+    installation: Installation,
+    tx: Tx,
+    job: Job,
+    seen: Inputs,
+    present: Projects | None = None,
+    others: Together = ALONE,
+) -> Shortage | None:
+    """None if the budget of its project is likely to be enough for this job and the `others`. It is compared as if it
+    were the job's own, and the job had spent what all jobs of the project have spent, and what the others need."""
+    configured = installation.config.projects.of(job.project).budget
+    dollars = configured if present is None else present.of(job.project).budget
     if dollars is None:
         return None
-    spent = spent_by_project_nano_usd(tx, job.project, installation.clock.now_ms())
-    seen = replace(seen, demands=tuple(replace(each, spent_nano_usd=spent) for each in seen.demands))
-    (found, to_start), budget = _missing(installation, tx, job, seen), usd(dollars)
-    if budget >= max(to_start, found.enough):
+    budget, beside = usd(dollars), others.beside(job.id)
+    alone, to_start = _missing(installation, tx, job, _of_project(installation, tx, job, seen)[1])
+    at_once, found = budget < to_start, alone
+    if beside:
+        found, to_start = _missing(installation, tx, job, _of_project(installation, tx, job, seen, beside)[1])
+    needed = max(to_start, found.enough)
+    if budget >= needed:
         return None
-    order = raising(f"projects.{job.project}.budget", f"{found.enough_cents / 100:.2f}" if found.enough else "")
-    if not found.enough:
+    setting = f"projects.{job.project}.budget"
+    order = raising(setting, f"{found.enough_cents / 100:.2f}" if found.enough else "")
+    if configured is None or usd(configured) >= needed:
+        order = restarting(setting)
+    elif not found.enough:
         order += f" ({enough_to_rent(to_start)})"
     whole = f"the {whole_usd(budget)} budget of project {job.project}"
-    return Shortage(whole, "could rent no machine", budget < to_start, found.also_late, order)
+    late = found.also_late + _also_open(tx, job, others)
+    return Shortage(whole, "could rent no machine", at_once, late, order, needed - budget)
+
+
+def _of_project(installation: Installation, tx: Tx, job: Job, seen: Inputs, more: int = 0) -> tuple[int, Inputs]:
+    """(what the jobs of its project have spent, the inputs as if the job had spent that, and `more`)."""
+    spent = spent_by_project_nano_usd(tx, job.project, installation.clock.now_ms())
+    return spent, replace(seen, demands=tuple(replace(each, spent_nano_usd=spent + more) for each in seen.demands))
+
+
+def _also_open(tx: Tx, job: Job, others: Together) -> str:
+    """That an amount is not for all jobs of the project; begins with a semicolon, "" if it is."""
+    known = {job.id, *others.needs}
+    open_jobs = sum(each.project == job.project and each.id not in known for each in tx.outlines(ended=False))
+    if not open_jobs:
+        return ""
+    if open_jobs == 1:
+        return "; 1 other job of the project has not ended and needs money, too"
+    return f"; {open_jobs} other jobs of the project have not ended and need money, too"
 
 
 def _missing(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> tuple[Needed, int]:

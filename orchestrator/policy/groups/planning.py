@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from orchestrator.config.raising import raising
 from orchestrator.errors import InfeasibleError
 from orchestrator.market import Market, QuotaName, Room, why_over_quota
 from orchestrator.model import GroupPolicy
@@ -286,7 +287,7 @@ def _rates(
             cheapest = int(limited[np.argmin(filtering.market.price[limited])])
             raise InfeasibleError(
                 f"{name}: no offer fits it now: {why_over_limits(demand, filtering.market, cheapest)}",
-                hint="raise that limit in tradewind.toml",
+                hint=raising("that limit"),
             )
         raise InfeasibleError(
             f"{name}: no offer fits it now{why}",

@@ -29,13 +29,9 @@ def least_left(demand: Demand, forecast: Forecast) -> Floats:
 def rent_and_reserve(demand: Demand, forecast: Forecast) -> Floats:
     """nano-USD: a machine is rented only if more than this is left of the budget. -1 where the job has one already."""
     pool, spent = forecast.pool, demand.spent_nano_usd
-    unchanged = replace(
-        demand.reserve, unheard_s=0.0, step_s=0.0
-    )  # no price may have risen unheard of, no step is known
-    budgets = unchanged.with_reserve(
-        spent + to_rent(demand, forecast), pool.price_s, np.zeros(len(pool.rows)), pool.spot
-    )
-    found: Floats = budgets - spent
+    # The price is the one that the machine is rented for, and no step has begun.
+    reserve, step_s = replace(demand.reserve, unheard_s=0.0, step_s=0.0), np.zeros(len(pool.rows))
+    found: Floats = reserve.with_reserve(spent + to_rent(demand, forecast), pool.price_s, step_s, pool.spot) - spent
     for row in (pool.current, pool.target):
         if row is not None:
             found[pool.at(row)] = -1.0

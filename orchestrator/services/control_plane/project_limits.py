@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.config import files_read
-from orchestrator.config.projects import DEFAULT, Project
+from orchestrator.config.projects import DEFAULT, Project, Projects
 from orchestrator.installation import Installation
+from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.store import KeptLimits, Tx
 
 _LIMITS = ("max_instances", "max_usd_per_hour", "budget")
@@ -29,7 +30,8 @@ def keep(installation: Installation) -> Differences:
     config = installation.config
     tables, origin = config.projects.tables, config.origins.get("projects", "default")
     with installation.store.write() as tx:
-        before = {each.project: each for each in tx.project_limits()}
+        stored = tx.project_limits()
+        before = {each.project: each for each in stored or ()}
         open_jobs = _open_jobs(tx)
         now = {
             name: before[name] if name in before and before[name].limits == limits and not before[name].lost else found
@@ -39,7 +41,7 @@ def keep(installation: Installation) -> Differences:
         }
         gone = [replace(each, lost=True, lost_to=_files()) for name, each in before.items() if name not in tables]
         kept = (*now.values(), *(each for each in gone if open_jobs[each.project]))
-        if kept != tuple(before.values()):
+        if kept != stored:
             tx.set_project_limits(kept)
     changed = tuple(
         f"projects.{name} has {_words(_limits(tables[name]))}; it had {_words(each.limits)}"
@@ -53,9 +55,20 @@ def lost(installation: Installation) -> list[tuple[str, str]]:
     """Projects with jobs that have not ended and without the limits that they had: each in words, and the remedy.
     Raises StoreError."""
     with installation.store.read() as tx:
-        found = [each for each in tx.project_limits() if each.lost]
+        found = [each for each in tx.project_limits() or () if each.lost]
         open_jobs = _open_jobs(tx) if found else Counter[str]()
     return [(_lost(each, open_jobs[each.project]), remedy(each)) for each in found if open_jobs[each.project]]
+
+
+def present(installation: Installation, tx: Tx) -> Projects:
+    """The projects with the budgets that the control plane goes by: if one runs, those with which it started, whatever
+    the configuration says since then. Raises StoreError."""
+    projects = installation.config.projects
+    if not control_plane(installation).running or (kept := tx.project_limits()) is None:
+        return projects
+    budgets = {each.project: each.value("budget") for each in kept if not each.lost}
+    names = {*projects.tables, *budgets}
+    return Projects({name: replace(projects.of(name), budget=budgets.get(name)) for name in names})
 
 
 def remedy(kept: KeptLimits) -> str:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 from orchestrator.engine.billing.group_budget import changed_parts
-from orchestrator.engine.billing.larger_budget import how_to_continue
+from orchestrator.engine.billing.larger_budget import ALONE, Together, how_to_continue, together
 from orchestrator.engine.billing.spending_limits import to_end_nano_usd
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.engine.jobs.pausing import halted
-from orchestrator.errors import UsageError
+from orchestrator.errors import RowError, UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Group, Job
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.control_plane.project_limits import present
 from orchestrator.services.jobs.commands import (
     amount_of,
     answered,
     being_cancelled,
     may_pause,
-    remedies,
     short_of_money,
     too_poor,
 )
@@ -52,19 +53,36 @@ def resume_group(installation: Installation, ref: str, project: str | None = Non
         jobs = tx.outlines_of(tx.job_ids_of_group(tx.only_group(ref, project).id))
         halts = [job for job in jobs if job.state not in TERMINAL and halted(tx, job)]
         markets, speeds = MarketReader(), SpeedReader()
-        found = [(job, short_of_money(installation, tx, job, markets, speeds)) for job in halts]
+        others = _together(installation, tx, halts, markets, speeds)
+        found = [(job, short_of_money(installation, tx, job, markets, speeds, others)) for job in halts]
+    of_project = [each for _, short in found for each in short if each.of_project is not None]
+    largest = max(of_project, key=lambda each: each.of_project or 0, default=None)
     poor = {job.id: (job, short) for job, short in found if any(each.at_once for each in short)}
 
     def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
         return halted(tx, job) and job.id not in poor and not being_cancelled(job, waiting)
 
     why = _listed_all([too_poor(job, short) for job, short in poor.values()])
-    orders = _listed_all([*dict.fromkeys(remedies(short) for _, short in poor.values())])
+    own = [each.order for _, short in poor.values() for each in short if each.of_project is None]
+    orders = _listed_all([*own, *([] if largest is None else [largest.order])])
     if poor and len(poor) == len(halts):
         raise UsageError(why, hint=f"{orders}, then tradewind resume --group {ref}")
     if poor:
         effect += f"; {why}; to resume it, too: {orders}"
+    elif largest is not None:
+        effect += f"; {largest.budget} may pause them again{largest.late}; to be sure that they finish: {largest.order}"
     return _order(installation, "resume", ref, project, wanted, effect, caller)
+
+
+def _together(
+    installation: Installation, tx: Tx, jobs: Sequence[Job], markets: MarketReader, speeds: SpeedReader
+) -> Together:
+    """What these jobs of a group need of the budget of their project, if it has one; nothing where that is unknown."""
+    if not jobs or present(installation, tx).of(jobs[0].project).budget is None:
+        return ALONE
+    with suppress(RowError):
+        return together(installation, tx, jobs, markets, speeds)
+    return ALONE
 
 
 def cancel_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
@@ -102,7 +120,7 @@ def set_group_budget(
         ((job, part),) = changed
         with installation.store.read() as tx:
             message += f", and that of {job.name} {whole_usd(part)}"
-            message += how_to_continue(installation, tx, job, part, nano_usd)
+            message += how_to_continue(installation, tx, job, part, nano_usd, present=present(installation, tx))
     running = answered(installation, order, f"see its jobs: tradewind queue --group {group.id}")
     return Accepted("budget", tuple(job.id for job in living), message, running)
 

@@ -11,7 +11,9 @@ from contextlib import suppress
 
 from orchestrator.engine.billing.group_budget import group_remedy, over_group_budget
 from orchestrator.engine.billing.larger_budget import (
+    ALONE,
     Shortage,
+    Together,
     how_to_continue,
     larger_budget,
     needed_to_continue,
@@ -32,6 +34,7 @@ from orchestrator.jobfile.units import BadValueError, parse_money
 from orchestrator.model import TERMINAL, Job, latest_trained
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
+from orchestrator.services.control_plane.project_limits import present
 from orchestrator.services.offers.ids import checked_offer_id
 from orchestrator.services.views import Accepted
 from orchestrator.store import Command, Tx
@@ -112,13 +115,19 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 
 
 def short_of_money(
-    installation: Installation, tx: Tx, job: Job, markets: MarketReader | None = None, speeds: SpeedReader | None = None
+    installation: Installation,
+    tx: Tx,
+    job: Job,
+    markets: MarketReader | None = None,
+    speeds: SpeedReader | None = None,
+    others: Together = ALONE,
 ) -> tuple[Shortage, ...]:
-    """Which budgets would pause a paused job again; none where that is not likely or not known."""
+    """Which budgets would pause a paused job again, if `others` are resumed with it; none where that is not likely or
+    not known."""
     if not halted(tx, job) or tx.job_facts(job.id).quarantine is not None:
         return ()
     with suppress(RowError):
-        return shortages(installation, tx, job, markets, speeds)
+        return shortages(installation, tx, job, markets, speeds, present=present(installation, tx), others=others)
     return ()
 
 
@@ -149,7 +158,7 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
             raise UsageError(why, hint=group_remedy(tx, job, nano_usd))
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
     with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
-        after = how_to_continue(installation, tx, job, nano_usd)
+        after = how_to_continue(installation, tx, job, nano_usd, present=present(installation, tx))
         hint = _budgets_to_set(installation, tx, job)
     message = f"the budget of {job.name} becomes {whole_usd(nano_usd)}{after}"
     return Accepted("budget", (job.id,), message, answered(installation, order, hint))

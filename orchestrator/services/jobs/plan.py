@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from orchestrator.config.raising import raising
 from orchestrator.engine.billing.group_budget import with_group_order
 from orchestrator.engine.inputs.snapshot import as_configured, inputs, limits, profiled_bytes
 from orchestrator.engine.inputs.snapshot import perf as perf_book
@@ -358,7 +359,7 @@ def require_feasible(view: PlanView) -> None:
             said,
             hint="the simulated market has no such GPUs: enable a cloud or your own machines with `tradewind init`, or "
             * (view.simulated and {each.topic for each in decided.rejected} == {OTHER_GPU})
-            + f"raise {limit} in tradewind.toml, or " * limited
+            + f"{raising(limit)}, or " * limited
             + ("raise the budget" if money else "relax these")
             + " in the job file"
             + ("" if view.anywhere or limited else ", or try plan --anywhere"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from orchestrator.engine.billing.of_project import spent_by_project_nano_usd
 from orchestrator.installation import Installation
 from orchestrator.model import Job
+from orchestrator.services.control_plane.project_limits import present
 from orchestrator.services.shortfalls import ProjectMoney
 from orchestrator.services.views import Decision
 from orchestrator.store import Tx
@@ -26,10 +27,11 @@ def costs_of(new: Sequence[Job], decisions: Iterable[Decision]) -> Mapping[str, 
 def short_projects(
     installation: Installation, tx: Tx, costs: Mapping[str, int], now_ms: int
 ) -> tuple[ProjectMoney, ...]:
-    """The projects whose budgets do not pay for new jobs that cost this much (nano-USD) in each project."""
-    short = []
+    """The projects whose budgets, as the control plane has read them, do not pay for new jobs that cost this much
+    (nano-USD) in each project."""
+    short, projects = [], present(installation, tx)
     for project, cost in sorted(costs.items()):
-        dollars = installation.config.projects.of(project).budget
+        dollars = projects.of(project).budget
         if dollars is None:
             continue
         spent = spent_by_project_nano_usd(tx, project, now_ms)

@@ -25,6 +25,11 @@ class KeptLimits:
     lost: bool = False
     lost_to: str = ""
 
+    def value(self, name: str) -> float | None:
+        """One of the limits; None if it was not set."""
+        values = (text.removeprefix(f"{name} = ") for text in self.limits if text.startswith(f"{name} = "))
+        return next(map(float, values), None)
+
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
@@ -34,11 +39,11 @@ class _Kept:
 class ProjectLimitRows(Transaction):
     """Reads and writes the limits of projects."""
 
-    def project_limits(self) -> tuple[KeptLimits, ...]:
-        """Those under the last control plane. Raises StoreError."""
+    def project_limits(self) -> tuple[KeptLimits, ...] | None:
+        """Those under the last control plane; None if none has started yet. Raises StoreError."""
         text = self._connection.execute(select(meta.c.value).where(meta.c.key == _KEY)).scalar_one_or_none()
         try:
-            return () if text is None else loads(_Kept, text).projects
+            return None if text is None else loads(_Kept, text).projects
         except CodecError as error:
             raise StoreError(
                 f"the limits of projects in the store cannot be read: {error}",

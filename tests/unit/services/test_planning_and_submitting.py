@@ -30,6 +30,8 @@ from providers.fake import FakeCloud, FakeProvider
 from providers.money import NANO_USD, usd
 from tests.unit.services.recorded_history import ME, ON_DEMAND, OTHER_SPOT, SPOT, Past, program, spec, submit_job
 
+RESTART = "(tradewind down --keep-jobs, then tradewind up)"
+
 
 def test_a_preview_ranks_offers_and_writes_no_job(installation: Installation) -> None:
     view = plan.preview(installation, [spec()])
@@ -398,7 +400,7 @@ def test_a_job_that_the_limits_never_allow_is_refused_with_the_setting(
     with pytest.raises(InfeasibleError) as caught:
         submit.submit(there, view, caller=ME)
     assert named in str(caught.value)
-    assert caught.value.hint == "raise that limit in tradewind.toml, or relax these in the job file"
+    assert caught.value.hint == f"raise that limit in tradewind.toml {RESTART}, or relax these in the job file"
     with installation.store.read() as tx:
         assert tx.jobs() == []
 
@@ -410,7 +412,9 @@ def test_a_refusal_that_names_no_limit_does_not_ask_to_raise_that_limit(installa
     with pytest.raises(InfeasibleError) as caught:
         plan.require_feasible(view)
     assert "limits." not in str(caught.value)
-    assert caught.value.hint == "raise the limits on machines in tradewind.toml, or raise the budget in the job file"
+    assert caught.value.hint == (
+        f"raise the limits on machines in tradewind.toml {RESTART}, or raise the budget in the job file"
+    )
 
 
 def test_a_plan_says_which_limit_has_no_room_for_all_its_jobs_at_once(installation: Installation) -> None:
