@@ -24,9 +24,10 @@ def whole_usd(nano_usd: int) -> str:
 
 
 def format_usd(nano_usd: int, places: int = 2) -> str:
-    """Format nano-USD as `$1,234.56`; amounts below a cent get at least six decimal places."""
+    """Format nano-USD as `$1,234.56`. Amounts below a cent get at least six decimal places, those below a micro-dollar
+    nine."""
     if nano_usd != 0 and abs(nano_usd) < NANO_USD // 100:
-        places = max(places, 6)
+        places = max(places, 6 if abs(nano_usd) >= 1000 else 9)
     sign = "-" if nano_usd < 0 else ""
     return f"{sign}${Decimal(abs(nano_usd)) / NANO_USD:,.{places}f}"
 

@@ -1,4 +1,4 @@
-"""CSV files that are safe to open in a spreadsheet.
+"""CSV files that are safe to open in a spreadsheet, with numbers that every reader understands.
 
 Spreadsheets evaluate a cell that begins with a character in FORMULA. A leading apostrophe makes it text (OWASP, "CSV
 Injection"). Numbers stay numbers.
@@ -10,6 +10,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import TextIO
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -25,13 +26,20 @@ def cell(text: str) -> str:
     return f"'{text}"
 
 
+def _written(value: object) -> object:
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return cell(value) if isinstance(value, str) else value
+
+
 def write_table(out: TextIO, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> int:
-    """Writes header and rows; text is escaped, None is an empty cell. Returns the number of rows."""
+    """Writes header and rows. Text is escaped, a Decimal is exact and has no exponent, None is an empty cell. Returns
+    the number of rows."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     written = 0
     for row in rows:
-        writer.writerow([cell(value) if isinstance(value, str) else value for value in row])
+        writer.writerow([_written(value) for value in row])
         written += 1
     return written
 

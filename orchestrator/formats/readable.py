@@ -1,9 +1,10 @@
-"""Times and durations for people."""
+"""Times, durations and numbers for people."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999, after which calendars have no dates."""
@@ -31,6 +32,11 @@ def day_meant(text: str) -> date | None:
         return date(int(found["year"]), int(found["month"]), int(found.groupdict().get("day") or 1))
     except ValueError:
         return None
+
+
+def significant(value: float, digits: int) -> str:
+    """A finite number with so many significant digits, without trailing zeros and never as a power of ten."""
+    return f"{Decimal(f'{value:.{digits}g}'):f}".removeprefix("-" if value == 0 else "")
 
 
 def span(seconds: float) -> str:

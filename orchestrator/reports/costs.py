@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import ClassVar, Literal, get_args
 
 from orchestrator.errors import UsageError, did_you_mean, echoed, one_of
@@ -231,7 +232,7 @@ def costs_csv(view: CostView) -> str:
             each.key,
             each.name,
             each.amount_nano_usd,
-            f"{each.amount_nano_usd / NANO_USD:.9f}",
+            Decimal(each.amount_nano_usd) / NANO_USD,
             f"{each.machine_ms / 3_600_000:.6f}",
             each.entries,
             each.jobs,

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from dataclasses import replace
+from decimal import Decimal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.ledger import accrue, restate, time_breakdown, total_nano_usd, totals
-from orchestrator.model import Job, JobSpec, Run, TrainSpec
-from providers.money import MS_PER_HOUR, at_least_usd, at_most_usd, cost_nano_usd, rounded_up, usd
+from orchestrator.model import Entry, Job, JobSpec, Run, TrainSpec
+from orchestrator.reports.costs import CostRow, CostView, costs_csv
+from orchestrator.reports.entries_csv import entries_csv
+from orchestrator.reports.html import words
+from orchestrator.reports.html.words import money_text, price
+from providers.money import (
+    MS_PER_HOUR,
+    NANO_USD,
+    at_least_usd,
+    at_most_usd,
+    cost_nano_usd,
+    format_usd,
+    rounded_up,
+    usd,
+)
 
 JOB = Job("job_1", JobSpec("j", TrainSpec("m:f", None, {}, "/w", {}, (), 1, None)), "ada", 0, "running")
 RUN = Run("run_1", "job_1", 1, "o", "i", "training", 0)
@@ -107,3 +125,35 @@ def test_amounts_that_are_typed_in_are_at_least_and_at_most_what_was_meant(nano_
     low, high = (usd(each(nano_usd)[1:].replace(",", "")) for each in (at_most_usd, at_least_usd))
     assert low <= nano_usd <= high == rounded_up(nano_usd)
     assert high - low <= max(nano_usd // 100, 1000)
+
+
+any_amount = st.integers(-(10**6), 10**6) | st.integers(-(2**63), 2**63 - 1)
+
+
+@given(any_amount)
+def test_an_amount_is_never_shown_as_nothing_and_nothing_has_no_sign(amount):
+    shown = Decimal(format_usd(amount).replace("$", "").replace(",", ""))
+    assert (shown == 0) == (amount == 0)
+    assert abs(shown * NANO_USD - amount) <= NANO_USD // 200
+    assert format_usd(0) == "$0.00"
+
+
+@given(any_amount)
+def test_dollars_in_csv_files_are_exact_and_have_no_exponent(amount):
+    total = CostRow("a", "a", amount, 0, 1, 1, 0, 0)
+    view = CostView(0, 0, 1, "", "project", (total,), total, (), 0, 0, True)
+    entry = Entry("ent_1", "run_1", "job_1", 0, 1, "compute", amount, "estimated", "o", 0)
+    for text in (costs_csv(view), entries_csv([entry])):
+        (row,) = csv.DictReader(io.StringIO(text))
+        assert Decimal(row["amount_usd"]) * NANO_USD == amount == int(row["amount_nano_usd"])
+        assert "E" not in row["amount_usd"].upper()
+
+
+@given(any_amount, st.integers(1, 10**10))
+def test_figures_on_pages_have_no_exponent_and_one_sign_before_the_currency(amount, hours_ms):
+    plain = re.compile(r"-?\$?\d{1,3}(,?\d{3})*(\.\d+)?")
+    per_hour = amount / (hours_ms / MS_PER_HOUR)
+    figures = [*re.findall(r'title="([^"]*)">([^<]*)<', price(per_hour))[0], words.number(per_hour / 1000)]
+    figures += [money_text(amount), words.number(hours_ms / MS_PER_HOUR)]
+    assert [each for each in figures if not plain.fullmatch(each)] == []
+    assert float(re.sub("[$,]", "", figures[2])) == pytest.approx(per_hour / 1000, rel=0.006)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from markupsafe import Markup, escape
 
-from orchestrator.formats.readable import span
+from orchestrator.formats.readable import significant, span
 from providers.money import NANO_USD, format_usd
 from providers.offer import OfferId, short_zone
 
@@ -34,10 +34,10 @@ def price(nano_usd: int | float | None, unit: str = "h") -> Markup:
     """A price per hour or another unit, with four significant digits below ten dollars."""
     if nano_usd is None:
         return Markup('<span title="not known">-</span>')
-    dollars = nano_usd / NANO_USD
-    shown = f"${dollars:,.2f}" if dollars >= 10 else f"${dollars:.3f}" if dollars >= 0.1 else f"${dollars:.2g}"
-    return Markup('<data value="{}" title="${:.9f}">{}</data><span class="sub">/{}</span>').format(
-        round(nano_usd), dollars, shown, unit
+    sign, dollars = ("-" if nano_usd < 0 else ""), abs(nano_usd) / NANO_USD
+    shown = f"{dollars:,.2f}" if dollars >= 10 else f"{dollars:.3f}" if dollars >= 0.1 else significant(dollars, 2)
+    return Markup('<data value="{}" title="{}${:.9f}">{}${}</data><span class="sub">/{}</span>').format(
+        round(nano_usd), sign, dollars, sign, shown, unit
     )
 
 
@@ -91,7 +91,9 @@ def number(value: float | None) -> str:
     """A count with thousands separators, or three significant digits."""
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else significant(value, 3)
 
 
 def counted(count: float, one: str, several: str = "") -> str:

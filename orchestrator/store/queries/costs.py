@@ -2,8 +2,8 @@
 
 An entry whose period lasts over midnight (UTC), or over an end of the time asked for, is divided there
 (ledger.division), so that days, months and groups of either add up to the ledger. What is billed at the start of a
-machine (AT_START) is not divided: it belongs to the start of its period. Few entries are divided: the store adds up all
-others.
+machine (AT_START) is not divided, and its corrections are not either: they belong to the start of their period. Few
+entries are divided: the store adds up all others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, case, cast, func, literal, not_, or_, select
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    literal_column,
+    not_,
+    or_,
+    select,
+)
 
 from orchestrator.ledger.division import DAY_MS, DayPart, by_day
 from orchestrator.model import Entry, EntryKind
@@ -29,7 +42,14 @@ AT_START: tuple[EntryKind, ...] = ("minimum_charge", "failed_launch", "egress", 
 
 _E = ledger_entry.c
 _other = ledger_entry.alias()
-_ends_ms = case((_E.kind.in_(AT_START), _E.period_start_ms), else_=_E.period_end_ms)
+_OF_A_START: ColumnElement[bool] = literal_column(  # what it corrects, what that corrects, and so on: rows of its run
+    "(ledger_entry.kind = 'correction' AND EXISTS (WITH RECURSIVE corrected (kind, reverses) AS ("
+    "SELECT entry.kind, entry.reverses FROM ledger_entry AS entry WHERE entry.id = ledger_entry.reverses UNION ALL "
+    "SELECT entry.kind, entry.reverses FROM ledger_entry AS entry JOIN corrected ON entry.id = corrected.reverses) "
+    f"SELECT 1 FROM corrected WHERE kind IN ({', '.join(map(repr, AT_START))})))",
+    Boolean,
+)
+_ends_ms = case((or_(_E.kind.in_(AT_START), _OF_A_START), _E.period_start_ms), else_=_E.period_end_ms)
 _MACHINE_MS = func.sum(case((_E.kind == "compute", _E.period_end_ms - _E.period_start_ms), else_=0))
 _ON_ONE_DAY = or_(_ends_ms <= _E.period_start_ms, _E.period_start_ms // DAY_MS == (_ends_ms - 1) // DAY_MS)
 _COLUMNS = {

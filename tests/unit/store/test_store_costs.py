@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.store import CostFilter, CostSum, Store, Tx
+from providers.billing.charges import CHARGE_KINDS
 
 Make = Callable[..., Any]
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -64,6 +65,19 @@ def test_what_is_booked_at_the_end_of_a_machine_counts_on_the_days_of_its_life(t
     assert ([each.id for each in page], count, amount) == (["ent_A"], 1, 100)
     tx.add_entries([entry("ent_C", T0, -1_000, kind="correction", reverses="ent_A", **life)])
     assert set(amounts(tx, 24).values()) == {0}
+
+
+@pytest.mark.parametrize("kind", ["compute", *CHARGE_KINDS])
+def test_a_correction_counts_on_the_days_of_what_it_corrects(tx: Tx, entry: Make, kind: str) -> None:
+    life = {"period_end_ms": T0 + 3 * DAY_MS}
+    tx.add_entries([entry("ent_A", T0, 3_000, kind=kind, **life)])
+    booked = amounts(tx)
+    tx.add_entries([entry("ent_B", T0, -1_500, kind="correction", reverses="ent_A", **life)])
+    assert amounts(tx) == {day: amount // 2 for day, amount in booked.items()}
+    tx.add_entries([entry("ent_C", T0, 1_500, kind="correction", reverses="ent_B", **life)])
+    assert amounts(tx) == booked
+    days = [amounts(tx, 24 * day, 24 * (day + 1)) for day in range(3)]
+    assert days == [{day: booked[day]} if day in booked else {} for day in range(3)]
 
 
 def test_an_end_of_the_time_asked_for_divides_entries_too(tx: Tx, entry: Make) -> None:

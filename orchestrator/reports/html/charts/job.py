@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from orchestrator.formats.html.markup import Html, element
+from orchestrator.formats.readable import significant
 from orchestrator.reports.html.charts.frame import (
     Scale,
     bar,
@@ -153,9 +154,10 @@ def loss(row: JobReport) -> Html | None:
             marks.append(
                 line([(at, 0), (at, 1000)], "c7 dash thin", f"run {each.number} begins at step {each.run.start_step}")
             )
-    y = [(up(tick), f"{tick:.3g}") for tick in round_ticks(high + room, 4, low - room)]
+    y = [(up(tick), significant(tick, 3)) for tick in round_ticks(high + room, 4, low - room)]
     x = [(across(tick), f"{tick:,.0f}") for tick in round_ticks(row.losses[-1][0], 5, row.losses[0][0])]
-    words = f"from {values[0]:.4g} at step {row.losses[0][0]} to {values[-1]:.4g} at step {row.losses[-1][0]}"
+    began, ended = (f"{significant(value, 4)} at step {step}" for step, value in (row.losses[0], row.losses[-1]))
+    words = f"from {began} to {ended}"
     return figure(f"Loss by step, {words}", plot("Loss by step", words, marks, height=150, y=y, x=x))
 
 
@@ -167,12 +169,12 @@ def speed(page: JobPage) -> Html | None:
         return None
     start, end = span_of(page.report, page.at_ms)
     across = Scale(start, end)
-    top, labels = value_scale([rate for _, rate in known], lambda value: f"{value:.3g}")
+    top, labels = value_scale([rate for _, rate in known], lambda value: significant(value, 3))
     runs = [each for each, _ in known]
     marks = []
     for each, rate in known:
         begin, stop = across(each.run.training_from_ms or start), across(each.run.training_to_ms or page.at_ms)
-        said = f"run {each.number} on {machine(each.run.offer_id)}: {rate:.4g} steps/s"
+        said = f"run {each.number} on {machine(each.run.offer_id)}: {significant(rate, 4)} steps/s"
         marks.append(
             bar(
                 begin,
@@ -185,7 +187,7 @@ def speed(page: JobPage) -> Html | None:
         )
     x = time_axis(across, start, end, 5)
     title = "Speed of each run, in steps per second"
-    words = "; ".join(f"run {each.number}: {rate:.4g}" for each, rate in known)
+    words = "; ".join(f"run {each.number}: {significant(rate, 4)}" for each, rate in known)
     return figure(title, plot(title, words, marks, height=150, y=labels, x=x))
 
 
