@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from typing import Any
 
 from orchestrator.errors import MissingExtraError, UsageError
 from orchestrator.formats.csv_cells import write_table
+from orchestrator.formats.whole_file import to_be
 from providers.tables import (
     MAX_COLUMNS,
     TableTooLargeError,
@@ -84,7 +84,7 @@ def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
             f"the format of {path.name} is not known", hint=f"use a name that ends with {', '.join(SUFFIXES)}"
         )
     try:
-        with _to_be(path) as unfinished:
+        with to_be(path) as unfinished:
             if path.name.lower().endswith(".parquet"):
                 return _write_parquet(unfinished, columns, iter(rows))
             opened = gzip.open if path.name.lower().endswith(".gz") else open
@@ -116,19 +116,6 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Iterator[Sequence[A
             writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
             written += len(part)
     return written
-
-
-@contextmanager
-def _to_be(path: Path) -> Iterator[Path]:
-    """A temporary file that replaces `path` when the block ends without an error."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        yield unfinished
-        with unfinished.open("rb") as stream:
-            os.fsync(stream.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _parquet() -> Any:

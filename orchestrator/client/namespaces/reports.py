@@ -10,6 +10,7 @@ from orchestrator.client.arguments import checked
 from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.errors import UsageError
+from orchestrator.formats.whole_file import write_whole
 from orchestrator.reports import (
     backtests,
     costs,
@@ -200,6 +201,6 @@ class Reports:
     def write_html(self, view: ReportView, path: str | Path) -> None:
         """Write a report as one self-contained page. Raises UsageError when it cannot be written."""
         try:
-            path_of(path).write_text(page(view), encoding="utf-8")
+            write_whole(path_of(path), page(view))
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error

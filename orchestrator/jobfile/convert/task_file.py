@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import yaml
 
 from orchestrator.errors import Problem, SpecError, UsageError
+from orchestrator.formats.whole_file import write_whole
 from orchestrator.jobfile.convert.code_place import Folders, dstack_place, skypilot_place
 from orchestrator.jobfile.convert.command import Line
 from orchestrator.jobfile.convert.draft import Draft, Note
@@ -80,8 +81,7 @@ _TRAIN_ORDER = ("entry", "script", "args", "setup", "python", "workdir", "env", 
 def write_conversion(conversion: Conversion, to: str | Path, *, force: bool = False) -> None:
     """Write the job file. Raises UsageError where one is already, unless `force`, and where none can be."""
     try:
-        with open(to, "w" if force else "x", encoding="utf-8") as file:
-            file.write(conversion.text)
+        write_whole(Path(to), conversion.text, replace=force)
     except FileExistsError:
         raise UsageError(f"{to} exists already", hint="choose another path, or overwrite it with --force") from None
     except OSError as error:

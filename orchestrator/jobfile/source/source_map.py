@@ -138,9 +138,20 @@ def read_yaml(text: str) -> tuple[object, SourceMap, list[Finding]]:
     except (ValueError, OverflowError) as error:  # an escape such as "\UFFFFFFFF" names no character
         raise YamlSyntaxError(str(error), Mark(1, 1)) from None
     reader = _Reader()
-    value = reader.value(node, ()) if node is not None else None
+    try:
+        value = reader.value(node, ()) if node is not None else None
+    except _TooLarge as error:
+        value, reader.findings = None, [error.finding]
     reader.source_map.keys[()] = reader.source_map.values[()] = Mark(1, 1)
     return value, reader.source_map, reader.findings
+
+
+class _TooLarge(Exception):
+    """The rest is not read, so that nothing can be said about the file but this."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
 
 
 class _Reader:
@@ -157,10 +168,8 @@ class _Reader:
         self.source_map.keys.setdefault(loc, self.source_map.values[loc])
         self._count += 1
         if self._count > _MAX_VALUES or len(loc) > _MAX_DEPTH or id(node) in self._open:
-            if not any(finding.message.startswith("too large") for finding in self.findings):
-                wrong = "too large or nested too deeply (does an alias contain itself?)"
-                self.findings.append(Finding(loc, wrong, "write fewer values, and write aliases out"))
-            return None
+            wrong = f"too large (more than {_MAX_VALUES:,} values) or nested too deeply (does an alias contain itself?)"
+            raise _TooLarge(Finding(loc, wrong, "write fewer values, and write aliases out"))
         if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.rsplit(":", 1)[1] not in (
             "str",
             "seq",

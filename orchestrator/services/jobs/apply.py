@@ -9,6 +9,7 @@ from pathlib import Path
 from orchestrator.errors import NotFoundError, Problem, SpecError, StalePlanError, UsageError
 from orchestrator.formats.codec import CodecError
 from orchestrator.formats.documents import codec_of
+from orchestrator.formats.whole_file import write_whole
 from orchestrator.installation import Installation
 from orchestrator.jobfile import require_sayable
 from orchestrator.model import TERMINAL, Job, Pick, is_id
@@ -35,7 +36,7 @@ def save(view: PlanView, path: Path) -> None:
             hint="--output json writes it to stdout",
         )
     try:
-        path.write_text(PLAN_FILE.dumps(view, indent=2) + "\n", "utf-8")
+        write_whole(path, PLAN_FILE.dumps(view, indent=2) + "\n")
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.config import SETTINGS, Config, Setting, load_config
 from orchestrator.errors import StoreError
+from orchestrator.formats.whole_file import write_whole
 from orchestrator.services.setup.answers import LOCAL, Answers
 
 FILE_NAME = "tradewind.toml"
@@ -31,13 +33,11 @@ def write_settings(answers: Answers, folder: Path, environ: Mapping[str, str] = 
         with tempfile.TemporaryDirectory() as trial:
             Path(trial, FILE_NAME).write_text(text)
             load_config(cwd=Path(trial))
-        partial = path.with_name(f".{FILE_NAME}.{os.getpid()}")
-        partial.write_text(text)
-        partial.replace(path)
+        write_whole(path, text)
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be written: {error.strerror}", hint="run tradewind init in a folder of your own"
-        ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        hint = "free some space" if full else "run tradewind init in a folder of your own"
+        raise StoreError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
     return path, load_config(cwd=folder)
 
 

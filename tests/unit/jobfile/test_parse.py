@@ -325,6 +325,7 @@ def test_no_value_of_a_secret_or_variable_is_ever_repeated(folder: Path) -> None
         ("name: \x01\n", 1, 7, "character U+0001 is not allowed"),
         ('name: "\\UFFFFFFFF"\n', 1, 1, "not valid YAML"),
         ("[" * 5000, 1, 1, "nested too deeply"),
+        ("a: [" + "x, " * 30_000 + "]", 1, 59_999, "too large (more than 20,000 values)"),
         ("name: *x\n", 1, 7, "alias"),
     ],
 )
