@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
+from string import ascii_lowercase
 from typing import Any
 
 import pytest
@@ -117,6 +119,23 @@ def test_each_job_starts_after_the_one_before_it_has_finished(home: SimulatedIns
     ends = [max(run.training_to_ms or 0 for run in home.runs(each)) for each in (a, b)]
     starts = [min(run.created_at_ms for run in home.runs(each)) for each in (b, c)]
     assert all(end <= start for end, start in zip(ends, starts, strict=True))
+    check_truth(home)
+
+
+def test_a_long_chain_fails_at_once_with_its_first_job_each_naming_the_one_before_it(
+    home: SimulatedInstallation,
+) -> None:
+    first, *others = grouped(home, ascii_lowercase)
+    home.until_state(first, "running")
+    home.ask("pause", others[9])
+    home.until_state(others[9], "paused")
+    home.ask("cancel", first)
+    home.until_state(others[0], "failed")
+    assert {home.job(each).state for each in others} == {"failed"}
+    for before, job in pairwise(others):
+        (failed,) = home.events(job, "job.failed")
+        assert f"{before.spec.name} ({before.id}), which must finish before it, failed" in failed.message
+    home.settle()
     check_truth(home)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 
 from orchestrator.engine.compartment import Compartment, contained
@@ -34,7 +35,7 @@ def lost(tx: Tx, job: Job) -> str | None:
     found = tx.outlines_of(job.after)
     for each in found:
         if each.state in TERMINAL and each.state != "finished":
-            return f"{each.name} ({each.id}), which must finish before it, {_ended(each.state)}"
+            return _lost_with(each, each.state)
     return None if len(found) == len(job.after) else "a job that must finish before it is not in the store"
 
 
@@ -63,11 +64,25 @@ def _fail_paused(ctx: Context, job_id: str) -> bool:
 
 
 def fail(ctx: Context, tx: Tx, job: Job, why: str) -> None:
-    """Fail a job that can never start. Jobs after it fail in turn."""
-    tx.set_job_state(job.id, "failed", expected=_NOT_STARTED)
-    tx.set_job_facts(job.id, error=f"not started: {why}", finished_at_ms=ctx.now_ms)
-    ctx.event(tx, "job.failed", f"failed: not started: {why}", job)
+    """Fail a job that can never start, and with it those that come after it, those after them, and so on. Nothing is
+    done if it has failed with another one since `job` was read."""
+    together = tx.outlines_of([job.id] if job.group_id is None else tx.job_ids_of_group(job.group_id))
+    followers: dict[str, list[Job]] = {}
+    for each in together:
+        for before in each.after:
+            followers.setdefault(before, []).append(each)
+    failed, failing = set[str](), deque((each, why) for each in together if each.id == job.id)
+    while failing:
+        job, why = failing.popleft()
+        if job.id in failed or job.state not in _NOT_STARTED or job.id in ctx.work.quarantined:
+            continue
+        failed.add(job.id)
+        tx.set_job_state(job.id, "failed", expected=_NOT_STARTED)
+        tx.set_job_facts(job.id, error=f"not started: {why}", finished_at_ms=ctx.now_ms)
+        ctx.event(tx, "job.failed", f"failed: not started: {why}", job)
+        failing += [(each, _lost_with(job, "failed")) for each in followers.get(job.id, [])]
 
 
-def _ended(state: str) -> str:
-    return "was cancelled" if state == "cancelled" else "failed"
+def _lost_with(before: Job, state: JobState) -> str:
+    ended = "was cancelled" if state == "cancelled" else "failed"
+    return f"{before.name} ({before.id}), which must finish before it, {ended}"
