@@ -28,6 +28,8 @@ from orchestrator.model.job import (
     Where,
 )
 from orchestrator.model.plan import (
+    ACTION_WORDS,
+    ACTION_WORDS_ON,
     Action,
     Alternative,
     CostParts,
@@ -58,6 +60,8 @@ from orchestrator.model.run import (
 )
 
 __all__ = [
+    "ACTION_WORDS",
+    "ACTION_WORDS_ON",
     "CHEAPEST",
     "DEFAULT_PRECISION",
     "EVENT_KINDS",

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Action = Literal["place", "stay", "move", "wait", "none"]
+ACTION_WORDS = {"place": "start", "stay": "stay", "move": "move", "wait": "wait", "none": "no change"}
+ACTION_WORDS_ON = {"place": "start on", "stay": "stay on", "move": "move to"}
+"""How people read each action; the latter with the name of an offer behind it."""
 Evidence = Literal[
     "none",  # only ratios between machines are known
     "expected",  # stated by its user

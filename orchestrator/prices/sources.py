@@ -19,6 +19,11 @@ ONLY_WITH = {"azure-history": "AZURE_SUBSCRIPTION_ID", "azure-risk": "AZURE_SUBS
 """Sources that need an account: they are used only if this environment variable is set."""
 
 
+def collecting(clouds: Sequence[str] = ()) -> str:
+    """The command that collects the prices of these clouds now."""
+    return " ".join(("tradewind prices collect --once", *(f"--cloud {cloud}" for cloud in clouds)))
+
+
 def configured_sources(config: Config) -> list[SourceSpec]:
     """The sources from the settings `prices.clouds` and `prices.sources`."""
     options = config.prices.sources.options

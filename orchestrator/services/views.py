@@ -251,6 +251,11 @@ class Decision:
     nodes: int = 1
     also: tuple[str, ...] = ()
 
+    @property
+    def planned(self) -> Choice | None:
+        """The offer that is chosen or awaited; None where there is none."""
+        return next((each for each in self.choices if each.role in ("choose", "stay", "await")), None)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanView:

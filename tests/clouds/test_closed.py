@@ -15,7 +15,7 @@ from orchestrator.config import load_config
 from orchestrator.engine.machines.collect import collect
 from orchestrator.errors import InfeasibleError
 from orchestrator.installation import Installation, open_installation
-from orchestrator.services.jobs import plan
+from orchestrator.services.jobs import feasible, plan
 from providers.azure.provider import AzureProvider
 from providers.azure.session import Connections
 from providers.azure.settings import Settings
@@ -140,7 +140,7 @@ def test_where_nothing_may_be_rented_the_error_says_why(installation: Installati
     here = replace(installation, providers={"aws": account.connect(regions=FAR[1:], instance_types=("g5.xlarge",))})
     view = plan.preview(here, [JOB])
     with pytest.raises(InfeasibleError, match=r"aws/ap-east-1: ap-east-1 does not accept this account.*enable-region"):
-        plan.require_feasible(view)
+        feasible.require_feasible(view)
 
 
 def test_a_failure_that_passes_closes_nothing(installation: Installation, account: Account) -> None:

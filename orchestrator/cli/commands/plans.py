@@ -93,13 +93,13 @@ def submit(
             tried = None if dry_run or no_profile else tried_here(client, out, spec, plan, yes=yes)
             if tried is not None and tried.measured:
                 plan = client.plans.create(spec)
-            if dry_run:
-                from orchestrator.services.jobs.plan import require_startable
+            from orchestrator.services.jobs.feasible import require_startable
 
+            if dry_run:
                 out.show(plan)
-                require_startable(plan)
+                require_startable(plan, shown=out.format is Format.TABLE)
                 return
-            _review(out, plan, yes=yes)
+            require_startable(plan, shown=_review(out, plan, yes=yes))
             agreed = _code_agreed(client, out, plan, yes=yes)
             if not (agreed and _agreed(out, plan, "Submit this job?", yes=yes, accept_risk=accept_risk)):
                 out.note("nothing was submitted")
@@ -138,7 +138,7 @@ def plan(
     ctx: typer.Context,
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Job files, or one group file.", show_default=False),
+        typer.Argument(metavar="FILE", help="Job files, or one group file.", show_default=False),
     ] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="Plan all submitted jobs that have not ended.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit 10 if the plan would start or move something.")] = False,
@@ -167,7 +167,7 @@ def plan(
     Of a group file: the joint plan, each job's share, and what more of a quota would be worth. Changes nothing. If no
     enabled provider can run a job, the plan uses the catalogue's offers and says so.
     """
-    from orchestrator.services.jobs.plan import require_feasible
+    from orchestrator.services.jobs.feasible import require_feasible
 
     file = files[0] if files and len(files) == 1 else None
     with session(ctx, output, why=why, wide=wide, file=file) as (client, out):
@@ -194,7 +194,7 @@ def plan(
         if save is not None:
             client.plans.save(view, save)
             out.note(f"saved; to act on it: tradewind apply {shlex.quote(str(save))}")
-        require_feasible(view)
+        require_feasible(view, shown=out.format is Format.TABLE)
         if check and view.changes:
             raise typer.Exit(CHANGES)
 
@@ -256,7 +256,7 @@ def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) 
 
 def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_risk: bool) -> bool:
     """Raises LimitError where `--yes` is not enough."""
-    from orchestrator.services.jobs.plan import require_accepted_risk
+    from orchestrator.services.jobs.feasible import require_accepted_risk
 
     if not yes:
         return out.confirm(question)
@@ -265,7 +265,9 @@ def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_r
     return True
 
 
-def _review(out: Output, plan: "PlanView", *, yes: bool) -> None:
-    """The plan, on stderr; where the result is a document, only if somebody is to agree to it."""
-    if out.format is Format.TABLE or (out.can_ask and not yes):
+def _review(out: Output, plan: "PlanView", *, yes: bool) -> bool:
+    """Whether the plan is shown, on stderr; where the result is a document, only if somebody is to agree to it."""
+    shown = out.format is Format.TABLE or (out.can_ask and not yes)
+    if shown:
         out.review(plan)
+    return shown

@@ -56,6 +56,20 @@ class Comparison:
     front: tuple[Pick, ...]
     picks: tuple[Pick, ...]
 
+    def as_planned(self, offer_id: str, cost_nano_usd: int, duration_s: float) -> Comparison:
+        """The same with the plan's own cost and duration for the offer that it names, which also count its deadline,
+        the wait for capacity, and the offers that the job may go to after a loss."""
+
+        def planned(pick: Pick) -> Pick:
+            own = pick.offer_id == offer_id
+            return replace(pick, cost_nano_usd=cost_nano_usd, duration_s=duration_s) if own else pick
+
+        front: list[Pick] = []
+        for pick in sorted(map(planned, self.front), key=_cost_and_time):
+            if not front or _cost_and_time(pick)[1] < _cost_and_time(front[-1])[1]:
+                front.append(pick)
+        return Comparison(tuple(front), tuple(map(planned, self.picks)))
+
 
 def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -> list[str]:
     """The ids of the `count` offers with the lowest price per hour that a job may use, whatever a step costs there.
@@ -188,6 +202,12 @@ def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
     if len(front) > MOST_POINTS:
         front = front[np.unique(np.linspace(0, len(front) - 1, MOST_POINTS).round().astype(int))]
     return [(row, ranking.outlook.of(row)) for row in ranking.pool.rows[front].tolist()]
+
+
+def _cost_and_time(pick: Pick) -> tuple[int, float]:
+    assert pick.cost_nano_usd is not None  # of the front, both are known
+    assert pick.duration_s is not None
+    return pick.cost_nano_usd, pick.duration_s
 
 
 def _pick(objective: str, market: Market, point: _Point | None) -> Pick:

@@ -44,6 +44,7 @@ def environment() -> Environment:
             "number",
             "counted",
             "place",
+            "action",
             "machine",
         )
     }

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup, escape
 
 from orchestrator.formats.readable import significant, span
+from orchestrator.model import ACTION_WORDS
 from providers.money import NANO_USD, format_usd
 from providers.offer import OfferId, short_zone
 
@@ -114,6 +115,11 @@ def place(offer_id: str | None) -> Markup:
     return Markup('<span class="place" title="{}">{}<small>{}, {}</small></span>').format(
         offer_id, short_zone(offer_id), named.instance_type, kind
     )
+
+
+def action(name: str) -> str:
+    """What a plan does with a job, in words."""
+    return ACTION_WORDS[name]
 
 
 def machine(offer_id: str) -> str:

@@ -19,7 +19,8 @@ from orchestrator.services.groups.plan import new_jobs, planned_group
 from orchestrator.services.groups.views import GroupView
 from orchestrator.services.jobs.code import uploaded
 from orchestrator.services.jobs.current import job_views
-from orchestrator.services.jobs.plan import freshen, planned, require_accepted_risk, require_startable
+from orchestrator.services.jobs.feasible import require_accepted_risk, require_startable
+from orchestrator.services.jobs.plan import freshen, planned
 from orchestrator.services.jobs.submit import TOKEN, add_jobs, make_checkpoint_folder
 from orchestrator.store import Tx
 

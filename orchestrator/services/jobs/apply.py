@@ -12,12 +12,13 @@ from orchestrator.formats.documents import codec_of
 from orchestrator.formats.whole_file import write_whole
 from orchestrator.installation import Installation
 from orchestrator.jobfile import require_sayable
-from orchestrator.model import TERMINAL, Job, Pick, is_id
+from orchestrator.model import ACTION_WORDS, ACTION_WORDS_ON, TERMINAL, Job, Pick, is_id
 from orchestrator.policy import plan_id
 from orchestrator.services.caller import Caller
 from orchestrator.services.control_plane.presence import control_plane
 from orchestrator.services.jobs.code import uploaded
-from orchestrator.services.jobs.plan import freshen, plan_view, planned, require_startable
+from orchestrator.services.jobs.feasible import require_startable
+from orchestrator.services.jobs.plan import freshen, plan_view, planned
 from orchestrator.services.jobs.submit import add_jobs, make_checkpoint_folder
 from orchestrator.services.views import Accepted, Decision, PlanView
 from providers.money import format_usd
@@ -166,13 +167,14 @@ def _differences(then: Decision, now: Decision | None) -> list[str]:
     if now is None:
         return [f"{then.name} is no longer waiting or running"]
     if now.action != then.action or now.offer_id != then.offer_id:
-        line = f"{then.name}: was {_words(then)}, now {_words(now)}"
+        line = f"{then.name}: planned: {_words(then)}, now: {_words(now)}"
         return [line + "".join(f"; {change}" for change in _prices(then, now))]
     return [f"{then.name}: {change}" for change in _prices(then, now) if _more_expensive(then, now)]
 
 
 def _words(decision: Decision) -> str:
-    return f"{decision.action} {decision.offer_id}" if decision.offer_id is not None else decision.action
+    on = ACTION_WORDS_ON.get(decision.action)
+    return f"{on} {decision.offer_id}" if on and decision.offer_id is not None else ACTION_WORDS[decision.action]
 
 
 def _price(decision: Decision, offer_id: str | None) -> int | None:

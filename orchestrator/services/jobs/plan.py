@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from orchestrator.config.raising import raising
 from orchestrator.engine.billing.group_budget import with_group_order
 from orchestrator.engine.inputs.snapshot import as_configured, inputs, limits, profiled_bytes
 from orchestrator.engine.inputs.snapshot import perf as perf_book
 from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.migration.standby import best_standby, standby_cost
-from orchestrator.errors import InfeasibleError, LimitError, UsageError
+from orchestrator.errors import UsageError
 from orchestrator.installation import Installation
 from orchestrator.jobfile import refuse_unsupported_fields
 from orchestrator.market import Market
 from orchestrator.model import Alternative, Job, JobSpec, Placement, Plan, new_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import (
-    FOR_MONEY,
-    MAY_PASS,
     NOT_MEASURED,
-    OLD_PRICE,
-    OTHER_GPU,
-    OVER_LIMITS,
     Demand,
     MoveLimits,
     compare,
@@ -32,12 +27,13 @@ from orchestrator.policy import (
     trace,
 )
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
+from orchestrator.services.jobs.feasible import hopeless, lacks_money
 from orchestrator.services.jobs.objective import objectives
 from orchestrator.services.jobs.project_money import costs_of, short_projects
 from orchestrator.services.jobs.quotas import worth_of_quotas
 from orchestrator.services.jobs.room import full_limits, wants_of
 from orchestrator.services.rentable import Enabling, NotRentable
-from orchestrator.services.secrets.submission import missing_secrets, require_secrets
+from orchestrator.services.secrets.submission import missing_secrets
 from orchestrator.services.views import Choice, Decision, PlanView, Standby
 from orchestrator.store import PollRecord, Tx
 from providers.clock import Clock, SystemClock
@@ -48,7 +44,6 @@ from providers.together import together
 _WALL = SystemClock()
 STALE_AFTER_S = 300.0  # older prices are polled again before anything is planned or shown
 KEPT_CHOICES = 30
-LIKELY_ENOUGH = 0.8  # the chance of meeting deadline and budget that `--yes` requires
 
 
 def preview(
@@ -93,12 +88,12 @@ def _preview(
         view = planned(
             installation, new, only=None if all_jobs else [job.id for job in new], compared=True, traced=traced
         )
-        if anywhere is False or not new or all(_lacks_money(view, decided) for decided in _hopeless(view)):
+        if anywhere is False or not new or all(lacks_money(view, decided) for decided in hopeless(view)):
             return view
     elsewhere = catalogue_plan(installation, new, wall.now_ms(), traced=traced, compared=bool(anywhere))
     if anywhere:
         return elsewhere
-    if all(decided.offer_id is not None or _lacks_money(elsewhere, decided) for decided in elsewhere.decisions):
+    if all(decided.offer_id is not None or lacks_money(elsewhere, decided) for decided in elsewhere.decisions):
         return replace(elsewhere, not_rentable=view.not_rentable, no_offers=view.no_offers)
     return view
 
@@ -163,26 +158,21 @@ def catalogue_plan(
         could_enable=instead,
         enabling=savings,
         saving_unknown=why_unknown,
-        outdated=_outdated(decisions, limits),
+        outdated=_outdated(demands, plan, market, perf, limits),
     )
 
 
-def _outdated(decisions: Iterable[Decision], limits: MoveLimits) -> tuple[str, ...]:
-    """The clouds whose prices can be collected and are so old that jobs wait for them."""
+def _outdated(
+    demands: Sequence[Demand], plan: Plan, market: Market, perf: PerfBook, limits: MoveLimits
+) -> tuple[str, ...]:
+    """The clouds whose prices can be collected, and where a job that no offer fits would fit one if its price were not
+    too old."""
     from orchestrator.prices.sources import SOURCES
 
-    waiting = [
-        each
-        for each in decisions
-        if each.offer_id is None and any(rejection.topic == OLD_PRICE for rejection in each.rejected)
-    ]
-    old = {
-        provider_of(choice.offer_id)
-        for decided in waiting
-        for choice in decided.choices
-        if choice.role == "no" and choice.price_age_s > limits.max_price_age_s
-    }
-    return tuple(sorted(old.intersection(SOURCES)))
+    stuck = [each for each in demands if plan.placement(each.job.id).offer_id is None]
+    fresh = decide(stuck, market, perf, {}, limits=replace(limits, max_price_age_s=math.inf), complete=True)
+    fitting = {provider_of(a.offer_id) for each in fresh.placements for a in each.alternatives if a.feasible}
+    return tuple(sorted(fitting.intersection(SOURCES)))
 
 
 def _savings(
@@ -248,7 +238,12 @@ def planned(
 
 def _compared(decided: Decision, demand: Demand, market: Market, perf: PerfBook, limits: MoveLimits) -> Decision:
     compared = compare(demand, market, perf, limits=limits)
-    return decided if compared is None else replace(decided, front=compared.front, picks=compared.picks)
+    if compared is None:
+        return decided
+    planned = decided.planned
+    if planned is not None and planned.cost_nano_usd is not None and planned.duration_s is not None:
+        compared = compared.as_planned(planned.offer_id, planned.cost_nano_usd, planned.duration_s)
+    return replace(decided, front=compared.front, picks=compared.picks)
 
 
 def plan_view(
@@ -343,89 +338,6 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer], objective
         chance=placement.chance,
         evidence=placement.evidence,
         nodes=job.spec.resources.nodes,
-    )
-
-
-def require_feasible(view: PlanView) -> None:
-    """Raises InfeasibleError, with the reasons, if no offer fits a new job, now or later."""
-    for decided in _hopeless(view):
-        money = _lacks_money(view, decided)
-        unfit = () if money else sorted({choice.reason for choice in decided.choices if choice.role == "no"})
-        reasons = (*unfit[:8], *(f"{each.place}: {each.reason}; {each.remedy}" for each in view.not_rentable[:8]))
-        limited = any(each.topic == OVER_LIMITS for each in decided.rejected)
-        said = f"{decided.name}: {decided.reason}" + "".join(f"\n  - {reason}" for reason in reasons)
-        limit = "that limit" if any(table in said for table in (" limits.", " projects.")) else "the limits on machines"
-        raise InfeasibleError(
-            said,
-            hint="the simulated market has no such GPUs: enable a cloud or your own machines with `tradewind init`, or "
-            * (view.simulated and {each.topic for each in decided.rejected} == {OTHER_GPU})
-            + f"{raising(limit)}, or " * limited
-            + ("raise the budget" if money else "relax these")
-            + " in the job file"
-            + ("" if view.anywhere or limited else ", or try plan --anywhere"),
-        )
-
-
-def require_accepted_risk(view: PlanView) -> None:
-    """Raises LimitError if a new job's chance of meeting its deadline and budget is below LIKELY_ENOUGH. A person who
-    reads the plan may accept that; a script that accepts every plan may not."""
-    new = {job.id: job for job in view.new_jobs}
-    chances = [each for each in view.decisions if each.job_id in new and each.chance is not None]
-    risky = [each for each in chances if (each.chance or 0.0) < LIKELY_ENOUGH]
-    if risky:
-        jobs = [new[each.job_id] for each in risky]
-        limits = ["deadline"] * any(job.deadline_at_ms is not None for job in jobs)
-        limits += ["budget"] * any(job.spec.budget_nano_usd is not None for job in jobs)
-        reported = ", ".join(f"{each.name} {each.chance:.0%}" for each in risky)
-        raise LimitError(
-            f"{' and '.join(limits)} may not be met: {reported} likely; --yes requires {LIKELY_ENOUGH:.0%}",
-            hint="relax them in the job file, or add --accept-risk",
-        )
-
-
-def require_startable(view: PlanView) -> None:
-    """Raises InfeasibleError also for a plan about clouds that are not enabled, since nothing can be started there;
-    UsageError if the environment lacks a secret of a new job."""
-    require_feasible(view)
-    if view.anywhere:
-        names, clouds = ", ".join(decided.name for decided in view.decisions), ", ".join(view.not_enabled)
-        raise InfeasibleError(
-            f"{names}: this plan uses clouds that are not enabled: {clouds}",
-            hint=f"{_how_to_rent(view)}, or relax the job file",
-        )
-    for job in view.new_jobs:
-        require_secrets(job.spec)
-
-
-def _how_to_rent(view: PlanView) -> str:
-    """What makes the clouds of a plan with `anywhere` rentable."""
-    if set(view.not_enabled) <= set(view.no_provider):
-        return "Tradewind cannot rent there: install a provider package (docs/providers.md)"
-    return "enable one in tradewind.toml (providers.enabled)"
-
-
-def _hopeless(view: PlanView) -> list[Decision]:
-    """The jobs that no offer fits, now or later; also those whose budget pays for none, be it open or shut now."""
-    new = {job.id for job in view.new_jobs}
-    return [
-        decided
-        for decided in view.decisions
-        if (view.anywhere or decided.job_id in new)
-        and decided.offer_id is None
-        and (_lacks_money(view, decided) or not _may_fit_later(decided))
-    ]
-
-
-def _lacks_money(view: PlanView, decided: Decision) -> bool:
-    """Whether only a larger budget helps. What the catalogue has does not become cheaper by waiting."""
-    if decided.offer_id is None and view.anywhere and any(each.topic == FOR_MONEY for each in decided.rejected):
-        return True
-    return view.plan.placement(decided.job_id).lacks_money
-
-
-def _may_fit_later(decided: Decision) -> bool:
-    return any(choice.role == "next" for choice in decided.choices) or any(
-        rejection.topic in MAY_PASS for rejection in decided.rejected
     )
 
 

@@ -17,8 +17,8 @@ from orchestrator.model import Event, Job, JobSpec, Plan, new_id
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.code import uploaded
 from orchestrator.services.jobs.current import job_view
+from orchestrator.services.jobs.feasible import require_startable
 from orchestrator.services.jobs.objective import objectives
-from orchestrator.services.jobs.plan import require_startable
 from orchestrator.services.views import JobView, PlanView
 from orchestrator.store import Tx
 

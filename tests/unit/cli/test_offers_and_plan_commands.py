@@ -102,3 +102,47 @@ def test_a_job_that_may_wait_until_its_deadline_says_so_and_not_when_that_is(
     shown = " ".join(tradewind("status", "fresh").stdout.split())
     assert " or more, as it may wait until its deadline, p5-p95)" in shown
     assert " to 3.2 years" not in shown
+
+
+@pytest.mark.parametrize("limit", ["deadline: 30h", "deadline: 2h", "deadline: 1s", ""])
+def test_the_chosen_offer_has_one_cost_and_one_finish_on_every_part_of_a_screen(tradewind: Run, limit: str) -> None:
+    file = Path("job.yaml")
+    file.write_text(file.read_text() + f"capacity: [spot, on_demand]\n{limit}\n")
+    (decided,) = json.loads(tradewind("plan", "job.yaml", "--output", "json").stdout)["decisions"]
+    chosen = next(each for each in decided["choices"] if each["role"] == "choose")
+    figures = {
+        (each["cost_nano_usd"], each["duration_s"])
+        for each in (*decided["front"], *decided["picks"], chosen)
+        if each["offer_id"] == decided["offer_id"]
+    }
+    assert figures == {(decided["cost_nano_usd"], chosen["duration_s"])}
+    costs = [each["cost_nano_usd"] for each in decided["front"]]
+    times = [each["duration_s"] for each in decided["front"]]
+    assert (costs, times) == (sorted(costs), sorted(times, reverse=True))
+    shown = " ".join(tradewind("plan", "job.yaml", "--why").stdout.split())
+    assert ("do not count its deadline" in shown) == bool(limit)
+
+
+@pytest.mark.parametrize("option", [(), ("--why",), ("--policy-trace",)])
+def test_a_job_has_one_headline_on_all_screens(tradewind: Run, option: tuple[str, ...]) -> None:
+    first = next(line for line in tradewind("plan", "job.yaml").stdout.splitlines() if line.startswith("fresh: "))
+    assert first.startswith("fresh: start on 1xV100 ")
+    shown = tradewind("plan", "job.yaml", *option).stdout
+    assert first in shown.splitlines()
+    assert "place " not in shown
+    (decided,) = json.loads(tradewind("plan", "job.yaml", *option, "--output", "json").stdout)["decisions"]
+    assert decided["action"] == "place"
+
+
+@pytest.mark.parametrize(
+    "command", [("plan",), ("plan", "--why"), ("plan", "--anywhere"), ("submit", "--yes"), ("submit", "--dry-run")]
+)
+def test_a_plan_that_fits_nothing_gives_its_reason_once(tradewind: Run, command: tuple[str, ...]) -> None:
+    file = Path("job.yaml")
+    file.write_text(file.read_text().replace("gpu: [V100]", "gpu: ['V100:64']"))
+    refused = tradewind(*command, "job.yaml")
+    assert refused.exit_code == 6
+    assert " ".join(refused.output.split()).count("nearest miss") == 1
+    assert "error: fresh: no offer fits\nhint: " in refused.stderr
+    document = json.loads(tradewind(*command, "job.yaml", "--output", "json").stdout)
+    assert "nearest miss" in document["error"]["message"]

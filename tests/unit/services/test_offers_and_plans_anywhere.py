@@ -18,7 +18,7 @@ from orchestrator.errors import InfeasibleError, UsageError
 from orchestrator.formats.documents import to_json
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import GpuRequest, Resources, Where
-from orchestrator.services.jobs import apply, plan, submit
+from orchestrator.services.jobs import apply, feasible, plan, submit
 from orchestrator.services.offers import listing
 from orchestrator.services.offers.filters import OfferQuery
 from orchestrator.services.offers.views import OfferList
@@ -234,7 +234,7 @@ def test_a_budget_that_buys_the_job_nowhere_is_the_reason_also_on_clouds_that_ar
     amount = re.search(r"a budget of \$([\d,.]+) would be enough", decided.reason)
     assert amount is not None
     with pytest.raises(InfeasibleError) as refused:
-        plan.require_feasible(view)
+        feasible.require_feasible(view)
     assert "raise the budget" in refused.value.hint
     enough = replace(dear, budget_nano_usd=usd(amount[1].replace(",", "")))
     (decided,) = plan.preview(installation, [enough], anywhere=anywhere, wall=VirtualClock(NOW)).decisions
@@ -256,7 +256,7 @@ def test_a_job_whose_budget_is_too_small_here_is_not_planned_for_clouds_that_are
         view = plan.preview(installation, [tight], anywhere=None, wall=VirtualClock(NOW))
         assert not view.anywhere
         with pytest.raises(InfeasibleError, match="would be enough") as refused:
-            plan.require_feasible(view)
+            feasible.require_feasible(view)
         assert "plan --anywhere" in refused.value.hint
 
 
@@ -323,8 +323,25 @@ def test_a_job_that_waits_because_prices_are_too_old_names_how_many_and_the_comm
     assert f", {left_out} on old price; nearest miss aws/" in decided.reason
     assert view.outdated == ("aws",)
     assert "tradewind prices collect --once --cloud aws" in rendered(view, Screen())
+    with pytest.raises(InfeasibleError) as refused:
+        feasible.require_feasible(view)
+    assert refused.value.hint.startswith("collect new prices (tradewind prices collect --once --cloud aws), or ")
     elsewhere = plan.preview(installation, [replace(wanted, where=Where(("lambda",)))], anywhere=True, wall=later)
     assert elsewhere.outdated == ()  # no price is the reason
+
+
+def test_new_prices_are_no_remedy_where_the_limits_exclude_what_has_old_ones(installation: Installation) -> None:
+    wanted = spec(resources=Resources(gpus=(GpuRequest("B200", 8),)))
+    limits = replace(installation.config.limits, max_usd_per_hour=5.0)
+    here = replace(installation, config=replace(installation.config, limits=limits))
+    view = plan.preview(here, [wanted], anywhere=True, wall=VirtualClock(NOW + 30 * DAY_S * 1000))
+    (decided,) = view.decisions
+    assert decided.offer_id is None
+    assert {each.topic for each in decided.rejected} >= {"old price", "your limits"}
+    assert view.outdated == ()
+    with pytest.raises(InfeasibleError, match=r"more than limits\.max_usd_per_hour") as refused:
+        feasible.require_feasible(view)
+    assert refused.value.hint == "raise that limit in tradewind.toml, or relax these in the job file"
 
 
 def test_an_unknown_filter_value_is_refused_as_before(installation: Installation) -> None:

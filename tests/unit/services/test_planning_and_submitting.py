@@ -24,7 +24,7 @@ from orchestrator.errors import (
 from orchestrator.installation import Installation
 from orchestrator.model import GpuRequest, OutputSpec, Probe, Resources, TrainSpec
 from orchestrator.policy import FOR_MONEY, OVER_LIMITS
-from orchestrator.services.jobs import apply, plan, submit
+from orchestrator.services.jobs import apply, feasible, plan, submit
 from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider
 from providers.money import NANO_USD, usd
@@ -90,16 +90,16 @@ def test_a_plan_that_is_unlikely_to_keep_its_promises_says_so_and_yes_is_not_eno
     sure = plan.preview(installation, [spec()])
     safe = sure.decisions[0]
     assert safe.chance is None
-    plan.require_accepted_risk(sure)
+    feasible.require_accepted_risk(sure)
     assert safe.cost_nano_usd is not None
     risky = plan.preview(installation, [spec(budget_nano_usd=safe.cost_nano_usd)])
     (decided,) = risky.decisions
     assert decided.chance is not None
-    assert decided.chance < plan.LIKELY_ENOUGH
+    assert decided.chance < feasible.LIKELY_ENOUGH
     assert f"{decided.chance:.0%}" in decided.reason
     reported = f"^budget may not be met: .* {decided.chance:.0%} likely; --yes requires 80%"
     with pytest.raises(LimitError, match=reported) as caught:
-        plan.require_accepted_risk(risky)
+        feasible.require_accepted_risk(risky)
     assert "--accept-risk" in caught.value.hint
 
 
@@ -216,7 +216,7 @@ def test_a_stale_plan_is_refused_and_says_which_prices_moved(
     cloud.set_price(SPOT, usd("2.50"))
     with pytest.raises(StalePlanError) as refused:
         apply.apply(installation, reviewed, caller=ME)
-    assert f"was place {SPOT}, now place" in str(refused.value)
+    assert f"planned: start on {SPOT}, now: start on " in str(refused.value)
     assert f"{SPOT} rose from $0.5000/h to $2.5000/h" in str(refused.value)
     with installation.store.read() as tx:
         assert tx.jobs() == []
@@ -410,7 +410,7 @@ def test_a_refusal_that_names_no_limit_does_not_ask_to_raise_that_limit(installa
     view = plan.preview(there, [spec(project="vision", budget_nano_usd=usd("0.01"))])
     assert {each.topic for each in view.decisions[0].rejected} >= {OVER_LIMITS, FOR_MONEY}
     with pytest.raises(InfeasibleError) as caught:
-        plan.require_feasible(view)
+        feasible.require_feasible(view)
     assert "limits." not in str(caught.value)
     assert caught.value.hint == (
         f"raise the limits on machines in tradewind.toml {RESTART}, or raise the budget in the job file"

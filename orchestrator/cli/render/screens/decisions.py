@@ -21,11 +21,11 @@ from orchestrator.cli.render.text import (
     ways_to_know,
     where,
 )
+from orchestrator.model import ACTION_WORDS, ACTION_WORDS_ON
 from orchestrator.services.views import Choice, Decision
 
 SHOWN = {"choose": 1, "stay": 1, "await": 1, "next": 3, "no": 3, "baseline": 1}
 ROLES = {"baseline": "on-demand", "await": "wait for"}
-PLANNED = ("choose", "stay", "await")
 MOST_AS_GOOD = 4
 
 
@@ -35,6 +35,22 @@ def saving(view: Decision) -> str:
     if view.probe is not None and view.probe.offer_id is not None and view.probe.offer_id == view.offer_id:
         instead = "without the probe"
     return f"{amount(view.saving_nano_usd)} less than {instead}"
+
+
+def headline(view: Decision, screen: Screen) -> str:
+    """`gpt: start on 1xV100 spot in fake/beta-1 at $1.0200/h`: what is done with a job, as every screen says it."""
+    rest = ACTION_WORDS[view.action]
+    if view.planned is not None and view.action in ACTION_WORDS_ON:
+        rest = f"{ACTION_WORDS_ON[view.action]} {offered(view.planned, view.nodes)}"
+    return screen(f"{clean(view.name)}: {clean(rest)}", "bold")
+
+
+def offered(choice: Choice, nodes: int) -> str:
+    """`1xV100 spot in fake/beta-1 at $1.0200/h`; of several machines, `2 x 1xV100 spot in fake/beta-1 at $2.0400/h`."""
+    kind = f"{machine(choice.offer_id)} ({capacity(choice.offer_id)})" if choice.gpu == "cpu" else choice.gpu
+    spot = "" if choice.gpu == "cpu" else f" {capacity(choice.offer_id)}"
+    several = f"{nodes} x " if nodes > 1 else ""
+    return f"{several}{kind}{spot} in {where(choice.offer_id)} at {rate(choice.nano_usd_per_hour)}"
 
 
 def decision(view: Decision, screen: Screen) -> str:
@@ -52,7 +68,8 @@ def decision(view: Decision, screen: Screen) -> str:
     if view.saving_nano_usd > 0:
         expected.append(saving(view))
     return blocks(
-        screen(f"{clean(view.name)}: {view.action}   {', '.join(wants)}", "bold"),
+        headline(view, screen),
+        f"  {', '.join(wants)}",
         _choices(view, screen),
         _named("offer", view.offer_id or ""),
         _named("as good", _as_good(view)),
@@ -121,17 +138,15 @@ def _row(choice: Choice, *, measured: bool) -> tuple[str, ...]:
 
 
 def _cost_interval(view: Decision) -> str:
-    for choice in view.choices:
-        if choice.role in PLANNED and choice.cost_low_nano_usd is not None:
-            return _percentiles(between(amount(choice.cost_low_nano_usd), amount(choice.cost_high_nano_usd)))
-    return ""
+    choice = view.planned
+    if choice is None or choice.cost_low_nano_usd is None:
+        return ""
+    return _percentiles(between(amount(choice.cost_low_nano_usd), amount(choice.cost_high_nano_usd)))
 
 
 def _finish_interval(view: Decision) -> str:
-    for choice in view.choices:
-        if choice.role in PLANNED and (interval := finish_interval(view, choice)):
-            return _percentiles(f"in {interval}")
-    return ""
+    interval = "" if view.planned is None else finish_interval(view, view.planned)
+    return _percentiles(f"in {interval}") if interval else ""
 
 
 def _percentiles(interval: str) -> str:
@@ -249,7 +264,20 @@ def _comparison(view: Decision, screen: Screen) -> str:
         Column("offer", wide=True),
         Column("picked by", text=True),
     )
-    return blocks(" ", table(columns, rows, screen) if rows else "", f"  no offer: {nothing}" if nothing else "")
+    return blocks(
+        " ",
+        table(columns, rows, screen) if rows else "",
+        f"  no offer: {nothing}" if nothing else "",
+        _not_counted(view) if rows else "",
+    )
+
+
+def _not_counted(view: Decision) -> str:
+    """Why the figures of an offer may differ from those above."""
+    if view.deadline_at_ms is None:
+        return ""
+    others = "" if view.planned is None else " of the other offers"
+    return f"  the costs and times{others} in this table do not count its deadline"
 
 
 def _bar(share: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from orchestrator.cli.render.screens.decisions import PLANNED, decision, finish_interval, saving
+from orchestrator.cli.render.screens.decisions import decision, finish_interval, headline, offered, saving
 from orchestrator.cli.render.screens.jobs import event_lines
 from orchestrator.cli.render.screens.shortfalls import shortfalls
 from orchestrator.cli.render.screens.trace import trace
@@ -22,7 +22,6 @@ from orchestrator.cli.render.text import (
     instant,
     lacks_secrets,
     likely,
-    machine,
     note_simulated,
     rate,
     rows,
@@ -30,12 +29,11 @@ from orchestrator.cli.render.text import (
     ways_to_know,
     where,
 )
+from orchestrator.model import ACTION_WORDS
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
 
-VERBS = {"place": "start on", "stay": "stay on", "move": "move to"}
 LABELLED = (Column(""), Column("", text=True))
-COLLECT = "tradewind prices collect --once"
 FIRST_SCREEN = 12  # rows of a terminal
 NAMED = 3  # jobs
 LEAST_NEEDED = ("not rentable", "saving unknown", "not enabled", "made of", "could enable", "missing", "changes if")
@@ -109,9 +107,10 @@ def _not_rentable(closed: Sequence[NotRentable]) -> str:
 
 
 def _outdated(clouds: Sequence[str]) -> str:
-    options = " ".join(f"--cloud {cloud}" for cloud in clouds)
+    from orchestrator.prices.sources import collecting
+
     names = " and ".join(clouds)
-    return f"too old to plan with: prices of {names}; collect new ones: {COLLECT} {options}" if clouds else ""
+    return f"too old to plan with: prices of {names}; collect new ones: {collecting(clouds)}" if clouds else ""
 
 
 def _could_enable(found: CouldEnable, screen: Screen) -> str:
@@ -162,12 +161,7 @@ def _change(possible: Enabling) -> str:
 
 def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:
     """The lines of one job, without those that `less` names."""
-    chosen = chosen_of(view)
-    rest = (
-        f"{VERBS[view.action]} {_place(chosen, view.nodes)}"
-        if chosen is not None and view.action in VERBS
-        else view.action
-    )
+    chosen = view.planned
     lines = [
         ("why", "why", clean(view.reason)),
         ("cost", "cost", _cost(view, chosen)),
@@ -178,20 +172,7 @@ def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:
         ("missing", "missing", _missing(view, screen)),
     ]
     shown = [(f"  {label}", text) for name, label, text in lines if text and name not in less]
-    return blocks(screen(f"{clean(view.name)}: {clean(rest)}", "bold"), table(LABELLED, shown, screen))
-
-
-def chosen_of(view: Decision) -> Choice | None:
-    """The row of the offer that is chosen or awaited, or None where there is none."""
-    return next((each for each in view.choices if each.role in PLANNED), None)
-
-
-def _place(choice: Choice, nodes: int) -> str:
-    """`1xV100 spot in fake/beta-1 at $1.0200/h`; of several machines, `2 x 1xV100 spot in fake/beta-1 at $2.0400/h`."""
-    kind = f"{machine(choice.offer_id)} ({capacity(choice.offer_id)})" if choice.gpu == "cpu" else choice.gpu
-    spot = "" if choice.gpu == "cpu" else f" {capacity(choice.offer_id)}"
-    several = f"{nodes} x " if nodes > 1 else ""
-    return f"{several}{kind}{spot} in {where(choice.offer_id)} at {rate(choice.nano_usd_per_hour)}"
+    return blocks(headline(view, screen), table(LABELLED, shown, screen))
 
 
 def _cost(view: Decision, chosen: Choice | None) -> str:
@@ -236,7 +217,7 @@ def _runner_up(view: Decision, chosen: Choice | None) -> str:
     second = next((each for each in view.choices if each.role == "next"), None)
     if second is None:
         return "none: no other offer meets all requirements and limits" if view.offer_id is not None else ""
-    name = _place(second, view.nodes)
+    name = offered(second, view.nodes)
     if chosen is not None and second.gpu == chosen.gpu != "cpu":
         name = f"{where(second.offer_id)} {capacity(second.offer_id)} at {rate(second.nano_usd_per_hour)}"
     return f"{name}: {clean(second.reason)}"
@@ -275,12 +256,12 @@ def _together(view: PlanView, screen: Screen) -> str:
 
 
 def _line(view: Decision) -> tuple[str, ...]:
-    chosen = chosen_of(view)
+    chosen = view.planned
     if chosen is None:
-        return (view.name, view.action, "-", "-", "-", "-", "-", view.reason)
+        return (view.name, ACTION_WORDS[view.action], "-", "-", "-", "-", "-", view.reason)
     return (
         view.name,
-        VERBS.get(view.action, view.action).partition(" ")[0],
+        ACTION_WORDS[view.action],
         where(chosen.offer_id),
         chosen.gpu,
         rate(chosen.nano_usd_per_hour),

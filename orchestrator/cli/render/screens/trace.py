@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.cli.render.screens.decisions import headline
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, amount, blocks, clean, number, span
 from orchestrator.services.views import Decision
@@ -33,7 +34,8 @@ def trace(view: Decision, screen: Screen) -> str:
         for each in its.options
     ]
     return blocks(
-        screen(f"{clean(view.name)}: {view.action}   {clean(view.reason)}", "bold"),
+        headline(view, screen),
+        f"  {clean(view.reason)}",
         f"  compared by {its.rule}",
         *(f"  {name}: {clean(text)}" for name, text in its.facts),
         table(COLUMNS, rows, screen) if rows else "",
