@@ -142,19 +142,20 @@ def _check_objective(objective: dict[str, object]) -> Iterator[Finding]:
 def _check_places(where: dict[str, object]) -> Iterator[Finding]:
     """Misspelt clouds; and misspelt regions, unless a cloud is named that only its own source knows."""
     clouds, regions = (list(_texts(where.get(name))) for name in ("clouds", "regions"))
-    for index, cloud in clouds:
+    for loc, cloud in clouds:
         if meant := cloud_meant(cloud):
-            yield Finding(("where", "clouds", index), f'there is no cloud "{cloud}"', f'did you mean "{meant}"?')
+            yield Finding(("where", "clouds", *loc), f'there is no cloud "{cloud}"', f'did you mean "{meant}"?')
     if not all(known_cloud(cloud) for _, cloud in clouds):
         return
-    for index, region in regions:
+    for loc, region in regions:
         if meant := region_meant(region):
-            yield Finding(("where", "regions", index), f'there is no region "{region}"', f'did you mean "{meant}"?')
+            yield Finding(("where", "regions", *loc), f'there is no region "{region}"', f'did you mean "{meant}"?')
 
 
-def _texts(value: object) -> Iterator[tuple[int, str]]:
-    """(index, text) of one value or of a list of them."""
-    return ((i, each) for i, each in enumerate(value if isinstance(value, list) else [value]) if isinstance(each, str))
+def _texts(value: object) -> Iterator[tuple[Loc, str]]:
+    """(place in the value, text) of one value or of a list of them."""
+    listed: list[tuple[Loc, object]] = [((i,), each) for i, each in enumerate(value)] if isinstance(value, list) else []
+    return ((loc, each) for loc, each in listed or [((), value)] if isinstance(each, str))
 
 
 def _check_locations(tree: dict[str, object], base_dir: str) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ from orchestrator.jobfile.source.source_map import (
     read_yaml,
     unread,
 )
-from orchestrator.jobfile.units import BadValueError
+from orchestrator.jobfile.units import BadValueError, quoted
 from orchestrator.jobfile.unsupported import unsupported_fields
 from orchestrator.model import (
     CheckpointSpec,
@@ -223,7 +223,7 @@ def checked(
         try:
             spec = _spec(JobFile.model_validate(tree, context={"now_ms": now_ms}), base)
         except ValidationError as error:
-            late += findings_of(error)
+            late += findings_of(error, tree)
             meant = {meant_field(each.loc) or each.loc for each in late if each.message == UNKNOWN}
             late = [each for each in late if not (each.lacks and follows(each, meant))]
         if spec is not None and submitting:
@@ -257,13 +257,24 @@ def _problems(findings: list[Finding], source: _Source) -> list[Problem]:
 UNKNOWN = "unknown field"
 
 
-def findings_of(error: ValidationError, model: type[Section] = JobFile) -> list[Finding]:
-    """The errors of pydantic in `model`, in the words of this project."""
-    return [_finding_of(each, model) for each in error.errors(include_url=False, include_input=False)]
+def findings_of(error: ValidationError, tree: object, model: type[Section] = JobFile) -> list[Finding]:
+    """The errors of pydantic in `model`, in the words of this project; `tree` is what was read."""
+    return [_finding_of(each, tree, model) for each in error.errors(include_url=False)]
 
 
-def _finding_of(details: ErrorDetails, model: type[Section]) -> Finding:
-    loc: Loc = details["loc"]
+def _written(loc: Loc, tree: object) -> Loc:
+    """Where the value at `loc` stands in `tree`, where a single value may stand for a list of one."""
+    written: Loc = ()
+    for part in loc:
+        if isinstance(tree, list):
+            written, tree = (*written, part), tree[part] if isinstance(part, int) and part < len(tree) else None
+        elif isinstance(part, str):
+            written, tree = (*written, part), tree.get(part) if isinstance(tree, dict) else None
+    return written
+
+
+def _finding_of(details: ErrorDetails, tree: object, model: type[Section]) -> Finding:
+    loc = _written(details["loc"], tree)
     kind, context = details["type"], details.get("ctx", {})
     if loc and loc[-1] == "[key]":
         loc, at_key = loc[:-1], True
@@ -283,7 +294,8 @@ def _finding_of(details: ErrorDetails, model: type[Section]) -> Finding:
         "dict_type": "must be a mapping",
         "tuple_type": "must be a list",
     }
-    return Finding(loc, words.get(kind, "is not valid here"), example_hint(loc, model))
+    message = f"{words[kind]}, not {quoted(details['input'])}" if kind in words else "is not valid here"
+    return Finding(loc, message, example_hint(loc, model))
 
 
 def _spec(file: JobFile, base_dir: str) -> JobSpec:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -60,7 +61,7 @@ class Entries:
     def __init__(self, top: Layer, shared: Sequence[Layer], rules: Rules, problems: list[Problem]) -> None:
         self._top, self._rules, self._problems = top, rules, problems
         self._read: dict[str | None, Layer] = {None: _lost_layer(top)}
-        self._alone: set[tuple[int, Loc, str]] = set()  # what is wrong with fields of one layer: place, message
+        self._alone: set[tuple[int, Loc, str]] = set()  # what is wrong with fields of one layer: place, _wrong
         self._shared = [self._checked_alone(each) for each in shared]
 
     def matrix(self, at: Loc, entry: Mapping[str, object]) -> Matrix:
@@ -110,12 +111,15 @@ class Entries:
         `after`."""
         tree = filled(own, combination, {}, lost)
         named = tree.get("after")
-        names = [*enumerate(named if isinstance(named, list) else [named])]
-        after = tuple(((*at, "after", index), name) for index, name in names if is_name(name))
+        place: Loc = (*at, "after")
+        names: list[tuple[Loc, Any]] = [(place, named)]
+        if isinstance(named, list):
+            names = [((*place, index), name) for index, name in enumerate(named)]
+        after = tuple((loc, name) for loc, name in names if is_name(name))
         try:
             return EntryFields.model_validate(tree), after
         except ValidationError as error:
-            findings = findings_of(error, EntryFields)
+            findings = findings_of(error, tree, EntryFields)
         for each in findings:
             if not follows(each, lost):
                 told.add(self._top.problem(replace(each, loc=(*at, *each.loc))), combination, names_in(own, each.loc))
@@ -184,7 +188,7 @@ class Entries:
         try:
             JobFile.model_validate(layer.tree, context={"now_ms": self._rules.now_ms})
         except ValidationError as error:
-            for each in findings_of(error):
+            for each in findings_of(error, layer.tree):
                 may_be_right = has_values(layer.tree, each.loc) and each.at == "value" and each.loc not in SECTIONS
                 if not (each.lacks or follows(each, layer.lost) or may_be_right):
                     findings.append(each)
@@ -192,13 +196,13 @@ class Entries:
                     meant.add(meant_field(each.loc))
         layer = replace(layer, lost=layer.lost | {loc for loc in meant if loc and _lacks(layer.tree, loc)})
         self._problems += [layer.problem(each) for each in findings]
-        self._alone |= {(id(layer), each.loc, each.message) for each in findings}
+        self._alone |= {(id(layer), each.loc, _wrong(each)) for each in findings}
         return layer
 
     def _is_told(self, merged: Merged, finding: Finding) -> bool:
         """Whether the finding was reported for a layer by itself: for that of its value or, if it is about a section,
         for any layer that has part of the section."""
-        told = [(id(each), finding.loc, finding.message) in self._alone for each in merged.layers]
+        told = [(id(each), finding.loc, _wrong(finding)) in self._alone for each in merged.layers]
         return any(told) and (merged.is_section(finding.loc) or told[merged.index_of(finding.loc)])
 
     def _job_file(self, at: Loc, name: str | None) -> Layer:
@@ -225,6 +229,11 @@ class Entries:
         layer = Layer(tree, path, (), source_map, frozenset(unread([*findings, *unfit])))
         self._problems += [layer.problem(each) for each in (*findings, *unfit)]
         return self._checked_alone(layer)
+
+
+def _wrong(finding: Finding) -> str:
+    """What is wrong, in words that names in the value do not change: a section is wrong whatever stands for them."""
+    return "" if finding.loc in SECTIONS and finding.at == "value" else finding.message
 
 
 def _meant(entry: Mapping[str, object]) -> frozenset[Loc]:

@@ -171,7 +171,7 @@ class _Reader:
         try:
             return GroupFile.model_validate({"project": self._project, **fields}, context=context), set()
         except ValidationError as error:
-            findings = findings_of(error, GroupFile)
+            findings = findings_of(error, fields, GroupFile)
         for index, each in enumerate(findings):
             if each.message == UNKNOWN:
                 meant, hint = _instead_of(str(each.loc[0]))

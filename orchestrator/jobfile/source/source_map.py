@@ -92,8 +92,6 @@ def follows(finding: Finding, lost: Collection[Loc]) -> bool:
     if finding.lacks:
         return any(lost_at(loc, lost) for loc in finding.lacks)
     end = len(finding.loc)
-    if finding.loc and isinstance(finding.loc[-1], int) and finding.loc[:-1] in lost:
-        return True  # a single value that stands for a list of one
     return any(place[:end] == finding.loc and (place == finding.loc or finding.at == "value") for place in lost)
 
 
