@@ -7,6 +7,7 @@ from typing import Any
 from typer.main import get_command
 
 from orchestrator.cli.app import app
+from orchestrator.cli.help import usage as usage_of
 
 HEAD = """# Command line
 
@@ -39,7 +40,7 @@ def cli_page() -> str:
 def _command(path: str, command: Any) -> list[str]:
     if hasattr(command, "commands"):
         return [text for name, inner in command.commands.items() for text in _command(f"{path} {name}", inner)]
-    arguments = [each.metavar or each.name.upper() for each in command.params if each.param_type_name == "argument"]
+    arguments = [usage_of(each) for each in command.params if each.param_type_name == "argument"]
     usage = " ".join([path, "[OPTIONS]", *arguments])
     parts = [f"## {path}\n", f"{command.help}\n", _options(usage, command)]
     if command.epilog:

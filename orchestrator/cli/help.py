@@ -8,6 +8,14 @@ from typer.core import TyperCommand, TyperGroup
 from orchestrator.cli.meant import meant
 
 
+def usage(argument: Any) -> str:
+    """How an argument is written in a usage line: `FILE`, `[FILE]` where it may be left out, `FILE...` or `[FILE]...`
+    where several may be given."""
+    name = argument.metavar or argument.name.upper()
+    several = "..." if argument.nargs != 1 else ""
+    return (name if argument.required else f"[{name}]") + several
+
+
 class _Readable:
     """Of a command or a group: what its `--help` shows."""
 
@@ -20,6 +28,25 @@ class _Readable:
             if getattr(each, "is_flag", False) and each.metavar is None:
                 each.metavar = ""
         return found
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads what was typed. The error for a value that an option cannot have says what is expected."""
+        try:
+            found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except Exception as error:  # typer has its usage errors in a private module
+            wrong = getattr(error.__cause__, "errors", None)
+            if hasattr(error, "message") and wrong is not None:
+                from orchestrator.formats.mistakes import in_words
+
+                error.message = in_words(wrong()[0])
+            raise
+        return found
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of its usage line, with arguments as in the manual."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        written = {piece: usage(each) for each in arguments for piece in each.get_usage_pieces(ctx)}
+        return [written.get(piece, piece) for piece in super().collect_usage_pieces(ctx)]  # type: ignore[misc]
 
     def format_help(self, ctx: Any, formatter: Any) -> Any:
         """Its lines end where the terminal does, not where the source's do."""

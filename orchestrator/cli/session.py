@@ -34,7 +34,7 @@ GOES_ON = "only this command ends; the job goes on: tradewind status {job}"
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Job id or name.", autocompletion=complete.jobs)]
 OptionalJobArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[JOB]", help="Job id or name.", autocompletion=complete.jobs, show_default=False),
+    typer.Argument(metavar="JOB", help="Job id or name.", autocompletion=complete.jobs, show_default=False),
 ]
 GroupOption = Annotated[
     str | None,

@@ -142,9 +142,11 @@ def one_of(*words: str) -> Read:
     """A reader of one of these words."""
 
     def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"must be one of {', '.join(words)}")
         if value not in words:
-            raise BadSetting(f"{echoed(value)} is not one of {', '.join(words)}", did_you_mean(str(value), words))
-        return str(value)
+            raise BadSetting(f"{echoed(value)} is not one of {', '.join(words)}", did_you_mean(value, words))
+        return value
 
     return read
 

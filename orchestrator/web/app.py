@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from orchestrator.errors import NotFoundError, StoreError, StoreVersionError, TradewindError, UsageError
+from orchestrator.formats.mistakes import in_words
 from orchestrator.web.actions import COOKIE, same
 from orchestrator.web.routes import actions, costs, frame, job, jobs, live, market, overview, work
 from orchestrator.web.site import Site
@@ -200,8 +201,8 @@ def _told(error: Exception) -> tuple[int, str, str, str]:
         return 409, "This is not possible", _sentence(error), error.hint
     if isinstance(error, RequestValidationError):
         first = error.errors()[0]
-        where = str(first["loc"][-1])[:80]
-        return 422, "This address is not valid", f"{where}: {first['msg']}", "correct it, or start from the overview"
+        wrong = f"{str(first['loc'][-1])[:80]}: {in_words(first)}"
+        return 422, "This address is not valid", wrong, "correct it, or start from the overview"
     if isinstance(error, HTTPException):
         words = "There is no such page." if error.status_code == 404 else str(error.detail)
         return error.status_code, "Not found" if error.status_code == 404 else "Not possible", words, ""

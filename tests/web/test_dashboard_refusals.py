@@ -56,6 +56,23 @@ def test_a_parameter_that_a_page_does_not_have_is_named_beside_those_that_it_has
     assert fleet.get("/jobs.csv?skip=100&sort=name")[0] == 200  # as the page links to its twins
 
 
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("/jobs.json?skip=-1", 'skip: must be at least 0, not "-1"'),
+        ("/jobs.json?skip=x", 'skip: must be a whole number, not "x"'),
+        ("/jobs.json?sort=random", "sort: must be one of 'newest', 'oldest', 'cost' or 'name', not \"random\""),
+        (f"/jobs.json?q={'x' * 201}", "q: must have at most 200 characters"),
+        ("/ledger.json?limit=0", 'limit: must be at least 1, not "0"'),
+    ],
+)
+def test_a_value_that_a_parameter_cannot_have_is_named_with_what_is_expected(
+    fleet: Served, query: str, message: str
+) -> None:
+    status, _, body = fleet.get(query)
+    assert (status, json.loads(body)["error"]["message"]) == (422, message)
+
+
 def test_the_twins_answer_errors_as_documents(fleet: Served) -> None:
     status, headers, body = fleet.get("/jobs/job_0.json")
     assert (status, headers["content-type"]) == (404, "application/json")

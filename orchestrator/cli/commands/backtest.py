@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
 def backtest(
     ctx: typer.Context,
     scenario: Annotated[
-        Path | None, typer.Argument(metavar="[SCENARIO]", help="A scenario file (YAML).", show_default=False)
+        Path | None, typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False)
     ] = None,
     paper: Annotated[
         Path | None,

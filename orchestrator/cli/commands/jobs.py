@@ -245,7 +245,7 @@ def fetch(
     job: JobArgument,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders below the job's output folder.", show_default=False),
+        typer.Argument(metavar="PATH", help="Files or folders below the job's output folder.", show_default=False),
     ] = None,
     to: Annotated[
         Path | None, typer.Option(help="Folder to copy to.  [default: the job's name]", show_default=False)

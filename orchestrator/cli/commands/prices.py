@@ -49,7 +49,7 @@ def status(ctx: typer.Context, wide: WideOption = False, output: OutputOption = 
 
 def history(
     ctx: typer.Context,
-    offer: Annotated[str | None, typer.Argument(metavar="[OFFER]", help="An offer's id.", show_default=False)] = None,
+    offer: Annotated[str | None, typer.Argument(metavar="OFFER", help="An offer's id.", show_default=False)] = None,
     gpu: GpuOption = None,
     provider: ProviderOption = None,
     region: Annotated[str | None, typer.Option(help="Only offers in this region.", show_default=False)] = None,
@@ -163,9 +163,7 @@ def accept(
 
 def import_(
     ctx: typer.Context,
-    paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH...", help="Tables (.csv, .csv.gz, .parquet) or folders.")
-    ],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Tables (.csv, .csv.gz, .parquet) or folders.")],
     provider: Annotated[
         str, typer.Option(help="Provider of the prices, if a table does not say.", show_default=False)
     ] = "",

@@ -612,6 +612,40 @@ def _program_that_raises(error: BaseException) -> Result:
     return CliRunner().invoke(program, ["fail"])
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("plan", "[OPTIONS] [FILE]..."),
+        ("submit", "[OPTIONS] FILE"),
+        ("status", "[OPTIONS] [JOB]"),
+        ("fetch", "[OPTIONS] JOB [PATH]..."),
+        ("prices import", "[OPTIONS] PATH..."),
+        ("ssh", "[OPTIONS] JOB [COMMAND]..."),
+        ("store", "[OPTIONS] COMMAND [ARGS]..."),
+    ],
+)
+def test_a_usage_line_marks_what_is_optional_and_what_repeats_once(tradewind: Run, command: str, usage: str) -> None:
+    shown = " ".join(tradewind(*command.split(), "--help").stdout.split())
+    assert f"Usage: tradewind {command} {usage} " in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (("offers", "--max-price", "x"), "Invalid value for '--max-price': must be a number, not \"x\""),
+        (("offers", "--limit", "x"), "Invalid value for '--limit': must be a whole number, not \"x\""),
+        (("queue", "--limit", "-1"), "Invalid value for '--limit': must be at least 1, not \"-1\""),
+        (("offers", "--group-by", "x"), "Invalid value for '--group-by': 'x' is not one of 'gpu', 'region', 'cloud'"),
+    ],
+)
+def test_a_value_that_an_option_cannot_have_is_named_with_what_is_expected(
+    tradewind: Run, typed: tuple[str, ...], message: str
+) -> None:
+    refused = tradewind(*typed, "--output", "json")
+    assert refused.exit_code == 2
+    assert json.loads(refused.stdout)["error"]["message"] == message
+
+
 def test_every_command_has_help_an_example_and_a_panel() -> None:
     root: Any = get_command(app)
     leaves = {name: each for name, each in root.commands.items() if not hasattr(each, "commands")}

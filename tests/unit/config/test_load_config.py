@@ -177,6 +177,10 @@ inline = {max_instances = 3}
         ({"providers.enabled": "zebra"}, 'there is no provider "zebra" (installed: aws, azure,'),
         ({"providers.aws.regions": "Ohio"}, "'Ohio' is none (such as us-east-1,eu-west-1)"),
         ({"policy.time_sharing": "max-min"}, '(did you mean "max-min-fairness"?)'),
+        (
+            {"policy.time_sharing": True},
+            "must be one of none, max-min-fairness, finish-time-fairness (such as max-min-fairness)",
+        ),
         ({"prices.clouds": "awz"}, '(did you mean "aws"?)'),
         ({"store_root": "s3://Bad_Bucket"}, 'digits, "." and "-", such as bad-bucket)'),
         ({"providers.enabled": 5}, "providers.enabled: must be a list of names"),
