@@ -402,8 +402,8 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (6, ("submit", "elsewhere.yaml", "--yes"), "plan --anywhere"),
     (8, ("fetch", "partial"), "it has ended; what it did: tradewind logs gpt"),
     (8, ("wait", "conv", "--timeout", "0"), "still running"),
-    (2, ("wait", "conv", "--timeout", "-1"), "greater than or equal to"),
-    (2, ("events", "--limit", "-3"), "greater than or equal to"),
+    (2, ("wait", "conv", "--timeout", "-1"), "must be at least "),
+    (2, ("events", "--limit", "-3"), "must be at least "),
     (2, ("cancel", "gpt"), "gpt is finished"),
     (10, ("plan", "job.yaml", "--check"), ""),
 ]
