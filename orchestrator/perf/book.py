@@ -146,15 +146,21 @@ class PerfBook:
         parties = {job.id: self._party(job, kind) for pair in pairs for job in pair}
         return self._pairs.beside([(parties[job.id], parties[other.id]) for job, other in pairs], kind)
 
-    def evidence(self, job: Job) -> Evidence:
-        """The best evidence of the job's speed. Other jobs of its program with different settings do not count: their
-        steps may be a different amount of work."""
+    def evidence(self, job: Job, kinds: Iterable[InstanceKind] = ()) -> Evidence:
+        """The best evidence of the job's speed on some of these kinds (none given: on any).
+
+        A rate on a processor or on a simulated GPU is no evidence of one on a real GPU, and the reverse: the ratio
+        between them is known only within a factor of twenty. Other jobs of its program with different settings do not
+        count: their steps may be a different amount of work.
+        """
         known = self._of(job)
-        if known.measured:
-            return "measured" if any(each.steps for each in known.measured.values()) else "table"
+        sides = {_on_host(kind) for kind in kinds} or {False, True}
+        measured = [rate for kind, rate in known.measured.items() if _on_host(kind) in sides]
+        if measured:
+            return "measured" if any(each.steps for each in measured) else "table"
         if known.work is not None:
             return "profile"
-        return "none" if job.spec.expected is None else "expected"
+        return "none" if known.stated is None or _on_host(_stated_kind(known.stated)) not in sides else "expected"
 
     def relative(self, job: Job, kind: InstanceKind) -> Estimate:
         """The speed relative to the kind named in the provenance, with the 90 % interval of that ratio."""
@@ -280,9 +286,8 @@ class PerfBook:
         cells = [Cell(kind, math.log(of.rate), of.log_variance) for kind, of in measured.items() if _listed(kind)]
         stated = None if job is None else job.spec.expected
         if stated is not None:
-            kind = kind_of(stated.gpu.name, stated.gpu.count)
-            # A rate on a processor or on a simulated GPU says less of a real one than the user does, and the reverse.
-            if any(on_host(each) == on_host(kind) for each in measured if _listed(each)):
+            kind = _stated_kind(stated)
+            if any(_on_host(each) == _on_host(kind) for each in measured if _listed(each)):
                 stated = None
             else:
                 cells.append(Cell(kind, math.log(stated.steps_per_s), (math.log1p(_EXPECTED_SPREAD) / Z95) ** 2))
@@ -311,6 +316,15 @@ class PerfBook:
 def _listed(kind: InstanceKind) -> bool:
     """Whether the hardware table has it: a rate on other hardware says nothing of others."""
     return kind[0] is None or kind[0] in GPUS
+
+
+def _on_host(kind: InstanceKind) -> bool:
+    """Whether a rate on this kind is one of a processor; a simulated GPU is one."""
+    return _listed(kind) and on_host(kind)
+
+
+def _stated_kind(stated: Expected) -> InstanceKind:
+    return kind_of(stated.gpu.name, stated.gpu.count)
 
 
 def _named(program: Program) -> tuple[str, str]:
@@ -354,8 +368,7 @@ class _Known:
             how = f"measured over {steps} steps" if steps else "in an imported table"
             sources.append(f"{', '.join(map(kind_name, self.measured))} ({how})")
         if self.stated is not None:
-            kind = kind_of(self.stated.gpu.name, self.stated.gpu.count)
-            sources.append(f"the speed that its job file states for {kind_name(kind)}")
+            sources.append(f"the speed that its job file states for {kind_name(_stated_kind(self.stated))}")
         if self.relatives:
             sources.append(f"{self.relatives} other job{'s' * (self.relatives > 1)} of this program")
         if self.work is not None:

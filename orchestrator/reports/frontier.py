@@ -110,9 +110,8 @@ def _speeds(tx: Tx, job_id: str | None, kinds: Iterable[Kind], now_ms: int) -> d
         return None
     job = tx.job(job_id)
     book = snapshot.perf(tx, now_ms, [job_id])
-    if book.evidence(job) == "none":
-        return None
-    return {kind: rate for kind in kinds if (rate := book.estimate_kind(job, *kind).value) > 0}
+    known = [kind for kind in kinds if book.evidence(job, [kind]) != "none"]
+    return {kind: rate for kind in known if (rate := book.estimate_kind(job, *kind).value) > 0} or None
 
 
 def _rates(cheapest: Iterable[tuple[Kind, bool]]) -> dict[Kind, float]:

@@ -235,10 +235,8 @@ def _offers(tx: Tx, gpu: str, cloud: str | None, spot: bool | None) -> list[Offe
 
 def _speeds(tx: Tx, job: Job, offers: Sequence[Offer], now_ms: int) -> dict[tuple[str | None, int], float]:
     book = snapshot.perf(tx, now_ms, [job.id])
-    if book.evidence(job) == "none":
-        return {}
     kinds = sorted({(each.gpu, each.gpu_count) for each in offers}, key=str)
-    return {kind: book.estimate_kind(job, *kind).value for kind in kinds}
+    return {kind: book.estimate_kind(job, *kind).value for kind in kinds if book.evidence(job, [kind]) != "none"}
 
 
 def _per_unit(

@@ -37,7 +37,7 @@ from orchestrator.policy.groups.problem import Floats, Integers
 from orchestrator.policy.groups.program import Allocation
 from orchestrator.policy.groups.solving import cheapest, in_time
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.policy.ranking.cost import estimated, forecast_of
+from orchestrator.policy.ranking.cost import estimated, evidence_of, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, Filtered, Filters, RejectionReason
 from orchestrator.policy.ranking.limits import SAFE, Bools, affordable, budget_left
 from orchestrator.policy.telling.explain import why_over_limits
@@ -264,7 +264,7 @@ def _rates(
         raise InfeasibleError(
             f"{name}: the number of its steps is not known", hint="state `train.steps` in its job file"
         )
-    if perf.evidence(demand.job) == "none":
+    if evidence_of(demand, filtered.pool, perf) == "none":
         raise InfeasibleError(
             f"{name}: no throughput is known for it on any offer",
             hint="measure it (tradewind profile FILE), or state `expected` in its job file",

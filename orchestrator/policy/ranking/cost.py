@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from orchestrator.market import QUANTILES, Quantile
 from orchestrator.market.lazily import lazily
-from orchestrator.model import CostParts, Estimate
+from orchestrator.model import CostParts, Estimate, Evidence
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
 from orchestrator.policy.probe import LONGEST_PROBE_S
@@ -110,6 +110,7 @@ class Forecast:
     estimates: Mapping[int, Estimate]
     transition_costs: TransitionCosts
     steps_left: float
+    evidence: Evidence
     move: Underway | None = None
     since_s: float = 0.0
 
@@ -123,10 +124,10 @@ class Forecast:
         """The job's whole work as a multiple of what is left of it."""
         return max((self.demand.total_steps or 0) / max(self.steps_left, 1.0), 1.0)
 
-    @lazily
+    @property
     def speed_known(self) -> bool:
-        """Whether there is any evidence of the job's speed."""
-        return self.perf.evidence(self.demand.job) != "none"
+        """Whether there is any evidence of the job's speed on the pool's kinds of hardware."""
+        return self.evidence != "none"
 
     @lazily
     def measurable(self) -> NDArray[np.bool_]:
@@ -161,8 +162,8 @@ class Forecast:
         estimates = self.estimates
         if not estimates.keys() >= set(pool.kind.tolist()):
             estimates = estimated(self.demand, pool, self.perf, estimates)
-        costs, steps_left = self.transition_costs, self.steps_left
-        wider = Forecast(pool, self.demand, self.perf, estimates, costs, steps_left, self.move, self.since_s)
+        same = self.transition_costs, self.steps_left, self.evidence, self.move, self.since_s
+        wider = Forecast(pool, self.demand, self.perf, estimates, *same)
         if self.pool.around is not None:
             self._wider.append(wider)
         return wider
@@ -407,13 +408,15 @@ def interval_s(demand: Demand) -> float:
 def forecast_of(demand: Demand, pool: Pool, perf: PerfBook, running: Running | None) -> Forecast:
     """The forecast of a job over a pool."""
     estimates = estimated(demand, pool, perf, {})
-    if demand.total_steps is not None and perf.evidence(demand.job) != "none":
+    evidence = evidence_of(demand, pool, perf)
+    if demand.total_steps is not None and evidence != "none":
         steps_left = float(max(demand.total_steps - demand.done_steps, 0))
     else:
         steps_left = ASSUMED_HORIZON_S * max((estimate.value for estimate in estimates.values()), default=0.0)
     move = None if running is None or pool.target is None else running.move
     since_s = 0.0 if running is None or pool.current is None else (pool.market.at - running.since_ms) / 1000
-    return Forecast(pool, demand, perf, estimates, _transition_costs(demand, pool, running), steps_left, move, since_s)
+    costs = _transition_costs(demand, pool, running)
+    return Forecast(pool, demand, perf, estimates, costs, steps_left, evidence, move, since_s)
 
 
 def _transition_costs(demand: Demand, pool: Pool, running: Running | None) -> TransitionCosts:
@@ -426,6 +429,12 @@ def _transition_costs(demand: Demand, pool: Pool, running: Running | None) -> Tr
     if key not in pool.known_transition_costs:
         pool.known_transition_costs[key] = transition_costs(demand, pool.market, None, None, pause_s)
     return pool.known_transition_costs[key]
+
+
+def evidence_of(demand: Demand, pool: Pool, perf: PerfBook) -> Evidence:
+    """The best evidence of the job's speed on the kinds of hardware in a pool."""
+    kinds = pool.market.listing.kinds
+    return perf.evidence(demand.job, (kind_of(*kinds[code]) for code in pool.kinds))
 
 
 def estimated(demand: Demand, pool: Pool, perf: PerfBook, known: Mapping[int, Estimate]) -> Mapping[int, Estimate]:

@@ -147,7 +147,7 @@ class PlacementBuilder:
             probe=probe,
             again_at_ms=min((at for at in (again_at_ms, capacity_again_ms) if at is not None), default=None),
             chance=None if chosen is None else self._chance(chosen),
-            evidence=self.forecast.perf.evidence(self.demand.job),
+            evidence=self.forecast.evidence,
             also=also,
         )
 

@@ -86,7 +86,7 @@ def rank_for_job(
     found.sort(key=lambda each: (each[0], each[1].id))
     best = found[0][1]
     source = NOT_MEASURED
-    if perf.evidence(job) != "none":
+    if perf.evidence(job, [kind_of(best.gpu, best.gpu_count)]) != "none":
         source = perf.estimate_kind(job, best.gpu, best.gpu_count).provenance
     standings, ranked = zip(*found, strict=True)
     if spec.resources.nodes > 1:

@@ -117,6 +117,30 @@ def test_a_deadline_buys_nothing_expensive_until_the_measured_speed_requires_it(
     assert str(slow.offer_id).endswith("/on_demand")
 
 
+@pytest.mark.parametrize("gpu", ["SIM-L", None])
+def test_a_run_on_a_simulated_gpu_or_a_processor_is_no_evidence_for_real_gpus(
+    case: DecisionCase, gpus: dict[str, str], gpu: str | None
+) -> None:
+    """The ratio between them is hardly known: 277 steps/s here became a forecast of $5 for a job of $917."""
+    wanted = job(case)
+    case.observations.append(Observation(wanted.id, gpu, 1, 277.0, 10_000, case.now))
+    placed = case.decide(Demand(wanted, STEPS))
+    assert (placed.action, placed.evidence) == ("place", "none")
+    assert (placed.cost_nano_usd, placed.finish_at_ms, placed.throughput) == (None,) * 3
+    expected = replace(wanted, spec=replace(wanted.spec, expected=Expected(GpuRequest("A100-80GB"), 2.5)))
+    assert case.decide(Demand(expected, STEPS)).evidence == "expected"
+
+
+def test_what_is_known_of_a_real_gpu_is_no_evidence_for_simulated_ones(case: DecisionCase) -> None:
+    case.offer("sim", 0.10)
+    stated = job(case, expected=Expected(GpuRequest("A100-80GB"), 2.5))
+    assert case.decide(Demand(stated, STEPS)).evidence == "none"
+    case.observations.append(Observation(stated.id, "A100-80GB", 1, 2.5, 10_000, case.now))
+    assert case.decide(Demand(stated, STEPS)).evidence == "none"
+    case.observations.append(Observation(stated.id, "SIM-S", 1, 1.0, 10_000, case.now))
+    assert case.decide(Demand(stated, STEPS)).evidence == "measured"
+
+
 def measured(case: DecisionCase, demand: Demand, here: Running, rate: float) -> Placement:
     case.observations[:] = [Observation(demand.job.id, "L4", 1, rate, 400, case.now)]
     return case.decide(replace(demand, done_steps=400, spent_nano_usd=1), here)

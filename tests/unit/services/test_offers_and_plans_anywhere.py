@@ -341,7 +341,8 @@ def test_new_prices_are_no_remedy_where_the_limits_exclude_what_has_old_ones(ins
     assert view.outdated == ()
     with pytest.raises(InfeasibleError, match=r"more than limits\.max_usd_per_hour") as refused:
         feasible.require_feasible(view)
-    assert refused.value.hint == "raise that limit in tradewind.toml, or relax these in the job file"
+    restart = "tradewind down --keep-jobs, then tradewind up"
+    assert refused.value.hint == f"raise that limit in tradewind.toml ({restart}), or relax these in the job file"
 
 
 def test_an_unknown_filter_value_is_refused_as_before(installation: Installation) -> None:
