@@ -1,6 +1,6 @@
-"""The program: its groups of commands, its global options, and what an error becomes.
+"""The program: its command groups, its global options, and how errors are reported.
 
-Loads nothing heavy: each command imports the SDK when it is called, so that `tradewind --help` stays quick.
+It imports nothing heavy: each command imports the SDK when it is called, so `tradewind --help` stays fast.
 """
 
 import os
@@ -41,7 +41,8 @@ READER_GONE = 141
 
 
 class TradewindGroup(Group):
-    """Turns every error into one message, a hint and an exit code: on stderr, or in the document of `--output json`."""
+    """The top-level group. It turns every error into one message, a hint and an exit code: on stderr, or in the
+    document of `--output json`."""
 
     def main(
         self,
@@ -80,7 +81,7 @@ class TradewindGroup(Group):
 
 
 def _code_of(call: Callable[..., Any], invocation: Invocation) -> int:
-    """The exit code of a command, with what stopped it said in words or in the document."""
+    """Run a command and return its exit code. An error is reported as text or in the JSON document."""
     try:
         if not invocation.json:
             call()
@@ -94,14 +95,16 @@ def _code_of(call: Callable[..., Any], invocation: Invocation) -> int:
 
 
 def _exit_code(error: Exception, invocation: Invocation) -> int:
-    """Of a command that ends with `error`, which is reported."""
-    if isinstance(error, PartialFailure):  # the outcome of what was asked for, also after the job was stored
+    """Report `error` and return the exit code of the command that it ended."""
+    if isinstance(error, PartialFailure):  # the outcome of the request, even if the job was stored
         return invocation.fail(error, error.exit_code)
-    if isinstance(error, ReaderGoneError):  # it has what it wanted: nothing to say
+    if isinstance(error, ReaderGoneError):  # the reader has all it wanted: no message
         return 0 if invocation.stored else READER_GONE
     if invocation.only_a_warning(error):
         return 0
-    parsed = isinstance(error, TradewindError) or hasattr(error, "format_message")  # the latter: of the options' parser
+    parsed = isinstance(error, TradewindError) or hasattr(
+        error, "format_message"
+    )  # the latter is raised by the option parser
     return invocation.fail(error, error.exit_code if parsed else 1)  # type: ignore[attr-defined]
 
 
@@ -134,7 +137,7 @@ def _globals(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help=f"Show tracebacks (same as {DEBUG_VARIABLE}=1).")] = False,
 ) -> None:
-    """Train machine-learning models at the lowest price on the GPU market, and move them when it changes."""
+    """Train machine-learning models at the lowest price on the GPU market, and move them when prices change."""
     if debug:
         os.environ[DEBUG_VARIABLE] = "1"
     ctx.obj = Globals(state_dir=state_dir)

@@ -1,7 +1,7 @@
-"""A line from the terminal. Ctrl-C ends the wait for it, whenever it is pressed.
+"""Reads a line from the terminal. Ctrl-C always ends the wait.
 
-A signal that arrives just before a blocking read is noticed only when the read returns, which may be never. So the wait
-is for two things: input, and the byte that the interpreter writes to a pipe as soon as a signal arrives.
+A signal that arrives just before a blocking read is only noticed when the read returns, which may be never. So the code
+waits for two things: input, and the byte that the interpreter writes to a pipe when a signal arrives.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from functools import cache
 
 
 def answer(question: str) -> str:
-    """Ask, and return the next line of stdin without its end; empty if stdin has ended. Only for the main thread."""
-    with _signals() as arrived:  # before the question, which a quick Ctrl-C answers
+    """Ask, and return the next line of stdin, stripped; empty if stdin has ended. Call it from the main thread only."""
+    with _signals() as arrived:  # set up before asking, so that an early Ctrl-C is noticed
         sys.stderr.write(question)
         sys.stderr.flush()
         while sys.stdin not in select.select([sys.stdin, arrived], [], [])[0]:
-            os.read(arrived, 1)  # of a signal whose handler did not raise, such as a new window size
+            os.read(arrived, 1)  # a signal whose handler did not raise, such as a window resize
     return sys.stdin.readline().strip()
 
 
@@ -38,7 +38,7 @@ def _signals() -> Iterator[int]:
 
 @cache
 def _pipe() -> tuple[int, int]:
-    """One for the life of the process: of a pipe per question, Ctrl-C in the wrong moment would leave one open."""
+    """One pipe for the life of the process: with one per question, a badly timed Ctrl-C could leak a pipe."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     return reader, writer

@@ -1,7 +1,7 @@
-"""Completion of the ids and names of jobs and groups, in well under 100 ms: reads the store's file with the standard
-library alone.
+"""Completion of job and group ids and names in well under 100 ms: reads the store's file with the standard library
+only.
 
-It runs at every press of TAB, so it loads neither the SDK nor SQLAlchemy, and any trouble means "no suggestion".
+It runs at every TAB, so it loads neither the SDK nor SQLAlchemy; any error means "no suggestion".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def groups(incomplete: str) -> list[tuple[str, str]]:
 
 
 def _newest(query: str, incomplete: str) -> list[tuple[str, str]]:
-    """The ids and names among the (id, name, help) of a query that begin with `incomplete`, each with its help."""
+    """(id or name, help) for each row (id, name, help) of a query whose id or name begins with `incomplete`."""
     path = _database()
     if path is None:
         return []
@@ -38,7 +38,7 @@ def _newest(query: str, incomplete: str) -> list[tuple[str, str]]:
 
 
 def _database() -> Path | None:
-    """The store's file; None where there is none, or where it is no file of SQLite's."""
+    """The store's file; None if there is none, or if it is not an SQLite file."""
     from orchestrator.config import load_config
     from orchestrator.config.store_url import file_of_url
     from orchestrator.errors import SpecError

@@ -1,4 +1,4 @@
-"""Help texts: paragraphs that flow with the terminal, and switches without a type."""
+"""Help texts: paragraphs that fit the width of the terminal, and switches without a type."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ from orchestrator.cli.meant import meant
 
 
 def usage(argument: Any) -> str:
-    """How an argument is written in a usage line: `FILE`, `[FILE]` where it may be left out, `FILE...` or `[FILE]...`
-    where several may be given."""
+    """An argument in a usage line: `FILE`, `[FILE]` if it is optional, `FILE...` or `[FILE]...` if it may be
+    repeated."""
     name = argument.metavar or argument.name.upper()
     several = "..." if argument.nargs != 1 else ""
     return (name if argument.required else f"[{name}]") + several
 
 
 class _Readable:
-    """Of a command or a group: what its `--help` shows."""
+    """Changes the `--help` of a command or a group."""
 
     help: str | None
 
     def get_params(self, ctx: Any) -> Any:
-        """Its parameters; a switch takes no value, so there is no type to show."""
+        """The parameters; a switch takes no value, so it shows no type."""
         found = super().get_params(ctx)  # type: ignore[misc]
         for each in found:
             if getattr(each, "is_flag", False) and each.metavar is None:
@@ -30,10 +30,10 @@ class _Readable:
         return found
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads what was typed. The error for a value that an option cannot have says what is expected."""
+        """Parses the arguments. The error for an invalid value says what is expected."""
         try:
             found: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
-        except Exception as error:  # typer has its usage errors in a private module
+        except Exception as error:  # typer's usage errors are in a private module
             wrong = getattr(error.__cause__, "errors", None)
             if hasattr(error, "message") and wrong is not None:
                 from orchestrator.formats.mistakes import in_words
@@ -43,13 +43,13 @@ class _Readable:
         return found
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The words of its usage line, with arguments as in the manual."""
+        """The words of the usage line, with arguments as in the manual."""
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         written = {piece: usage(each) for each in arguments for piece in each.get_usage_pieces(ctx)}
         return [written.get(piece, piece) for piece in super().collect_usage_pieces(ctx)]  # type: ignore[misc]
 
     def format_help(self, ctx: Any, formatter: Any) -> Any:
-        """Its lines end where the terminal does, not where the source's do."""
+        """Wraps paragraphs at the width of the terminal, not where the source does."""
         self.help = "\n\n".join(" ".join(each.split()) for each in (self.help or "").split("\n\n"))
         return super().format_help(ctx, formatter)  # type: ignore[misc]
 
@@ -62,10 +62,10 @@ class Group(_Readable, TyperGroup):
     """A group of commands with readable help."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Finds the command that was typed. The error for an unknown one suggests others."""
+        """Finds the command. The error for an unknown command suggests others."""
         try:
             return super().resolve_command(ctx, args)
-        except Exception as error:  # typer has its usage errors in a private module
+        except Exception as error:  # typer's usage errors are in a private module
             if hasattr(error, "message") and args[0] not in self.commands:
                 error.message = meant(error.message, args[0], self.commands, root=ctx.parent is None)
             raise

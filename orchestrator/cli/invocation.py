@@ -1,7 +1,7 @@
-"""One call of the command line: what was typed, what it stored for good, and the one JSON document that it answers.
+"""One call of the command line: its arguments, what it stored, and its JSON document.
 
-Once something is stored the command ends with 0 whatever fails after that: a script that reads another exit code would
-do it again, and pay twice.
+Once something is stored the command exits with 0, whatever fails later: a script that reads another exit code would run
+the command again, and pay twice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ DEBUG_VARIABLE = "TRADEWIND_DEBUG"
 
 
 class Invocation:
-    """What one command was asked and what it has to say. With `--output json` nothing of it goes to stderr, so that
-    stdout and stderr together are still one document; an error and warnings are part of that."""
+    """The arguments and the results of one command. With `--output json` it writes nothing to stderr, so that stdout
+    and stderr together are still one document, which includes warnings and errors."""
 
     def __init__(self, arguments: Sequence[str] = (), commands: Collection[str] = ()) -> None:
         self.command = shlex.join(["tradewind", *arguments])
@@ -43,19 +43,19 @@ class Invocation:
         self._streamed = False
 
     def is_stored(self, what: str) -> None:
-        """`what`, a sentence, is true from now on, whatever becomes of this command."""
+        """Record that something was stored, as the sentence `what`: later failures become warnings."""
         self.stored = what
 
     def here(self, text: str) -> str:
-        """`text`, whose commands act on the installation of this one when they are pasted: each of them names the state
-        folder that was typed."""
+        """`text` with the given state folder added to each command in it, so that pasted commands act on the same
+        installation."""
         if not self._state_folder:
             return text
         named = rf"\btradewind (?=(?:{'|'.join(map(re.escape, self._commands))})(?![\w-]))"
         return re.sub(named, lambda _: f"tradewind --state-dir {shlex.quote(self._state_folder)} ", text)
 
     def answer(self, view: View, *, stream: bool) -> None:
-        """A result as JSON: one of a stream is written at once, in one line; else it is kept until the end."""
+        """Give a result as JSON: in a stream it is written at once, on one line; otherwise it is kept until the end."""
         from orchestrator.formats.documents import codec_of
 
         document = codec_of(type(view)).document(view)
@@ -67,19 +67,19 @@ class Invocation:
         sys.stdout.flush()
 
     def warn(self, text: str, hint: str = "") -> None:
-        """Something that failed and changes no exit code."""
+        """Report a failure that does not change the exit code."""
         if self.json:
             self._warnings.append({"message": self.here(text), "hint": self.here(hint)})
         else:
             tell(f"warning: {text}" + (f"\nhint: {hint}" if hint else ""))
 
     def fail(self, error: Exception, code: int) -> int:
-        """The error that ends the command, in words or in the document. Returns `code`."""
+        """Report the error that ends the command, as text or in the document. Returns `code`."""
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exception(error)
         said = _error(error, code)
         said |= {part: self.here(said[part]) for part in ("message", "hint")}
-        if self.json and not isinstance(error, OutputError):  # for that one stdout is no place
+        if self.json and not isinstance(error, OutputError):  # stdout cannot be written
             self._document = {**(self._document or {"schema": "tradewind/error/v1"}), "error": said}
             return code
         prefix = "" if isinstance(error, SpecError) else "error: " if _expected(error) else "unexpected error: "
@@ -89,7 +89,7 @@ class Invocation:
         return code
 
     def only_a_warning(self, error: Exception) -> bool:
-        """Whether `error` comes after something was stored; then it is a warning."""
+        """Whether something was stored before `error`, which is then reported as a warning."""
         if not self.stored:
             return False
         if os.environ.get(DEBUG_VARIABLE):
@@ -108,23 +108,23 @@ class Invocation:
             sys.stdout.flush()
 
 
-_current: ContextVar[Invocation] = ContextVar("the command that runs")
+_current: ContextVar[Invocation] = ContextVar("the current command")
 
 
 def begin(arguments: Sequence[str], commands: Collection[str]) -> Invocation:
-    """A command begins; `commands` are the names of all that there are."""
+    """Start a command; `commands` are the names of all commands."""
     invocation = Invocation(arguments, commands)
     _current.set(invocation)
     return invocation
 
 
 def current() -> Invocation:
-    """The command that runs."""
+    """The current command."""
     return _current.get()
 
 
 def _state_folder(arguments: Sequence[str]) -> str:
-    """The value of `--state-dir`, which stands before the command; "" if it was not typed."""
+    """The value of `--state-dir`, which precedes the command; "" if it was not given."""
     folder, rest = "", list(arguments)
     while rest and rest[0].startswith("-"):
         option, _, value = rest.pop(0).partition("=")
@@ -134,7 +134,7 @@ def _state_folder(arguments: Sequence[str]) -> str:
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """As typed, since a mistake in the options is answered before any of them is read."""
+    """Whether JSON is wanted. Reads the raw arguments, since a wrong option is reported before options are parsed."""
     typed = list(arguments[: arguments.index("--")] if "--" in arguments else arguments)
     values = [after for option, after in pairwise(typed) if option == "--output"]
     values += [option.removeprefix("--output=") for option in typed if option.startswith("--output=")]
@@ -146,16 +146,16 @@ def _expected(error: Exception) -> bool:
 
 
 def _error(error: Exception, code: int) -> dict[str, Any]:
-    """An error as JSON types."""
+    """An error as a JSON object."""
     problems: tuple[Any, ...] = error.problems if isinstance(error, SpecError) else ()
     relaxations = error.relaxations if isinstance(error, InfeasibleError) else ()
     if isinstance(error, TradewindError):
         message, hint = str(error), error.hint
-    elif _expected(error):  # of the parser of options
+    elif _expected(error):  # from the option parser
         message, hint = error.format_message(), ""  # type: ignore[attr-defined]
     else:
         message = f"{type(error).__name__}: {error}"
-        hint = "run it again with `tradewind --debug ...` and report the traceback that it prints"
+        hint = "run it again with `tradewind --debug ...` and report the traceback"
     return {
         "code": code,
         "type": type(error).__name__,
@@ -177,7 +177,7 @@ def _error(error: Exception, code: int) -> dict[str, Any]:
 
 
 def tell(text: str) -> None:
-    """To stderr. Where that is closed or full there is nobody to tell, and what is done goes on."""
+    """Write `text` to stderr. If stderr is closed or full, the command continues without it."""
     from orchestrator.cli.render.text import fitted, shown
 
     with suppress(OSError):

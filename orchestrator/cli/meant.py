@@ -1,4 +1,4 @@
-"""Suggestions for an unknown command: what another tool's command is called here, or the commands of the group."""
+"""Suggestions for an unknown command: the equivalent of another tool's command, or the commands of the group."""
 
 from collections.abc import Collection
 from types import MappingProxyType

@@ -1,8 +1,8 @@
-"""Output: the one place that writes. Data goes to stdout, everything else to stderr.
+"""The only module that writes output. Data goes to stdout, everything else to stderr.
 
-Nothing that a job, a feed or a file says can steer the terminal: control characters are shown, not sent.
-Understandable without colour; colour only on a terminal and never with NO_COLOR. orchestrator.cli.render turns views
-into text.
+Nothing in the output of a job, a feed or a file can control the terminal: control characters are shown, not sent.
+Colour is used only on a terminal and never with NO_COLOR; the text can be understood without it.
+orchestrator.cli.render turns views into text.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ class Format(StrEnum):
 
 
 class Ticker(Protocol):
-    """Shows how far something is."""
+    """Shows progress."""
 
     def __call__(self, text: str, done: int, total: int | None) -> None:
         """Show `text`; `done` of `total` steps (None: unknown)."""
 
 
 class Output:
-    """Writes the results of one command in one format. `wide`, `why` and `file` (the job file that was named) say how
-    much a table shows and what its hints name; `again` is the command for more of the same (None: what was typed)."""
+    """Writes the results of one command in one format. `wide` and `why` say how much a table shows; `file` is the job
+    file that hints name; `again` is the command to repeat for more results (None: the command as typed)."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Output:
         self._again = again
 
     def show(self, view: View, *, stream: bool = False) -> None:
-        """A result, to stdout; one of a stream is a single line of JSON."""
+        """Write a result to stdout; in a stream, as one line of JSON."""
         if self.format is Format.JSON:
             current().answer(view, stream=stream)
         else:
@@ -69,17 +69,17 @@ class Output:
             self.data(text if is_verbatim(view) else current().here(text))
 
     def name_no_job_file(self) -> None:
-        """What was named is not a job file, so hints must not name it as one."""
+        """The file is not a job file, so hints must not name it as one."""
         self._file = ""
 
     def review(self, view: View) -> None:
-        """What somebody is to agree to, on stderr."""
+        """Write what the user is asked to agree to, on stderr."""
         from orchestrator.cli.render import render
 
         tell(render(view, self.screen(sys.stderr)))
 
     def screen(self, stream: TextIO | None = None) -> Screen:
-        """What a stream can show: as many columns as its terminal, or as COLUMNS says; in a pipe as many as needed."""
+        """The screen of a stream: as wide as its terminal, or as COLUMNS says; unlimited in a pipe."""
         from orchestrator.cli.render.text import Screen
 
         stream = sys.stdout if stream is None else stream
@@ -95,37 +95,37 @@ class Output:
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """What is not the result, to stderr; nothing where the result is a document."""
+        """Write a note to stderr; nothing with `--output json`."""
         if self.format is Format.TABLE:
             tell(text)
 
     def warn(self, text: str, hint: str = "") -> None:
-        """Something that is wrong and changes no exit code: on stderr, or part of the document."""
+        """Report a problem that does not change the exit code: on stderr, or in the document."""
         current().warn(text, hint)
 
     @property
     def live(self) -> bool:
-        """Whether somebody watches stderr."""
+        """Whether stderr is a terminal."""
         return self.format is Format.TABLE and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
     def can_ask(self) -> bool:
-        """Whether somebody can answer."""
+        """Whether the user can be asked."""
         return sys.stdin.isatty()
 
     def confirm(self, question: str) -> bool:
-        """Ask on the terminal; anything but y or yes is no. Raises UsageError when nobody can answer."""
+        """Ask on the terminal; anything but y or yes is no. Raises UsageError if the user cannot be asked."""
         if not self.can_ask:
             raise UsageError("this command asks for confirmation, and stdin is not a terminal", hint="add --yes")
         return answer(f"{question} [y/N] ").lower() in ("y", "yes")
 
     def ask(self, question: str, default: str = "") -> str:
-        """Ask on the terminal; `default` if nothing is answered."""
+        """Ask on the terminal; an empty answer means `default`."""
         return answer(f"{question}{f' [{default}]' if default else ''}: ") or default
 
     @contextmanager
     def after_ctrl_c(self, what: str) -> Iterator[None]:
-        """Say what goes on, or is left undone, if Ctrl-C ends the block."""
+        """If Ctrl-C ends the block, say what continues or is incomplete."""
         try:
             yield
         except KeyboardInterrupt:
@@ -134,7 +134,7 @@ class Output:
 
     @contextmanager
     def progress(self) -> Iterator[Ticker]:
-        """A bar on a terminal; elsewhere nothing."""
+        """A progress bar on a terminal; elsewhere nothing."""
         if not self.live:
             yield lambda _text, _done, _total: None
             return

@@ -1,7 +1,7 @@
-"""What the commands share: option types, the client that they call and the output that they write to.
+"""Shared by the commands: option types, the client and the output.
 
-The modules of commands take no string annotations (PEP 563): typer evaluates them all at every start, and would have to
-compile each.
+The modules of commands do not use string annotations (PEP 563): typer evaluates all annotations at every start, and
+would have to compile each.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ INSIGHT = "Insight"
 MARKET = "Market"
 SYSTEM = "System"
 
-STARTS_ANYWAY = "the control plane may start nevertheless: tradewind doctor tells, tradewind down stops it"
-GOES_ON = "only this command ends; the job goes on: tradewind status {job}"
+STARTS_ANYWAY = "the control plane may still start: tradewind doctor shows whether it did, tradewind down stops it"
+GOES_ON = "only this command ends; the job continues: tradewind status {job}"
 """After Ctrl-C."""
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Job id or name.", autocompletion=complete.jobs)]
@@ -43,14 +43,14 @@ GroupOption = Annotated[
     ),
 ]
 OutputOption = Annotated[Format, typer.Option("--output", help="Format of the result on stdout.")]
-WideOption = Annotated[bool, typer.Option("--wide", help="Show all columns, ids too, however narrow the terminal is.")]
+WideOption = Annotated[bool, typer.Option("--wide", help="Show all columns, including ids, even on a narrow terminal.")]
 WhyOption = Annotated[bool, typer.Option("--why", help="Show all figures, offers and reasons.")]
 
 CursorOption = Annotated[
     str | None,
     typer.Option(
         metavar="CURSOR",
-        help="Continue a listing: `next_cursor` of its last page. The other options stay the same.",
+        help="Continue a listing: `next_cursor` of its previous page. Keep all other options the same.",
         show_default=False,
     ),
 ]
@@ -73,8 +73,8 @@ def session(
     file: Path | None = None,
     again: str | None = None,
 ) -> Iterator[tuple[Client, Output]]:
-    """The SDK and the output of one command. `file` is the job file that hints are to name, `again` the command for
-    more of the same (None: what was typed)."""
+    """The SDK and the output of one command. `file` is the job file that hints name, `again` the command to repeat for
+    more results (None: the command as typed)."""
     from orchestrator.client import Client
     from orchestrator.config import load_config
 

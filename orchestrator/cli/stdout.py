@@ -1,7 +1,7 @@
-"""Standard output that may be closed or full: whatever writes to it, it ends with the right exit code and no traceback.
+"""Standard output that may be closed or full: the command still ends with the right exit code and no traceback.
 
-A reader that has left (`| head`) has what it wanted: nothing is said. Anything else is an error: a disk that is full, a
-descriptor that was closed before the start. What comes from other sockets and files is not mistaken for it.
+If the reader has exited (`| head`), it has all it wanted, and no message is shown. Everything else is an error: a full
+disk, or a descriptor that was closed before the start. Errors of other sockets and files are not confused with it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from orchestrator.errors import OutputError
 
 
 class ReaderGoneError(Exception):
-    """Whoever read standard output has left."""
+    """The reader of standard output has closed it."""
 
 
 class _Watched:
-    """A text stream whose failures are distinguished from all others. The first one is raised by all that
-    follows: a library that swallowed it (click does, as it looks at the stream) would else end in success."""
+    """A text stream whose errors are distinguished from all others. After the first error, every call raises it again:
+    a library that ignored it (click does, when it inspects the stream) would otherwise let the command succeed."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -45,7 +45,7 @@ class _Watched:
 
     def _open(self) -> TextIO:
         if self._stream is None:
-            raise OutputError("standard output is closed", hint="run it with an output, such as > result.txt")
+            raise OutputError("standard output is closed", hint="redirect it, for example with > result.txt")
         return self._stream
 
     @contextmanager
@@ -60,20 +60,20 @@ class _Watched:
                 self._failure = ReaderGoneError()
                 raise self._failure from None
             self._failure = OutputError(
-                f"standard output cannot be written: {error.strerror}", hint="free some space, or write it elsewhere"
+                f"standard output cannot be written: {error.strerror}", hint="free some space, or write elsewhere"
             )
             raise self._failure from error
 
     def _discard(self) -> None:
-        """What is still in the buffer goes nowhere, or the interpreter would complain at its end."""
+        """Discard the buffer; otherwise the interpreter would report an error at exit."""
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._open().fileno())
 
 
 @contextmanager
 def watched_stdout() -> Iterator[None]:
-    """In this block, what cannot be written to stdout is an OutputError or a ReaderGoneError, at its end too. A
-    character that its encoding lacks is written as an escape."""
+    """In this block, and at its end, a failed write to stdout raises OutputError or ReaderGoneError. A character that
+    the encoding lacks is written as an escape."""
     stream = sys.stdout
     with suppress(AttributeError, ValueError):  # closed, or not a text file
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

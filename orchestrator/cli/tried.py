@@ -1,4 +1,4 @@
-"""The trial that `submit` offers: whether to make it, and what it found."""
+"""The trial run that `submit` offers: whether to make it, and its result."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def tried_here(client: "Client", out: Output, spec: "JobSpec", plan: "PlanView", *, yes: bool) -> "Trial | None":
-    """What profiling a job of unknown speed on this machine found; None if its speed is known or the user declined."""
+    """The result of profiling a job of unknown speed on this machine; None if its speed is known or the user
+    declined."""
     from orchestrator.cli.render.text import number
     from orchestrator.services.speed.trial import TIMEOUT_S, speed_unknown, unfit
     from orchestrator.services.views import Trial

@@ -1,5 +1,5 @@
-"""Watching: what `watch` and `submit --wait` show while jobs run. It reads the store through the SDK and changes
-nothing, so it goes on while the control plane is away."""
+"""What `watch` and `submit --wait` show while jobs run. It only reads the store through the SDK, so it keeps running
+while the control plane is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.client import Client
 
 REDRAW_WALL_S = 1.0
-PRICES_EVERY = 5  # looks; a price rarely changes faster
+PRICES_EVERY = 5  # in refreshes; prices rarely change faster
 MOST_JOBS = 100
 MOST_PRICES = 6
 MOST_EVENTS = 40
@@ -30,10 +30,10 @@ MOST_EVENTS = 40
 
 @dataclass(frozen=True, slots=True)
 class WatchView:
-    """What was there at one look: at most `MOST_JOBS` jobs (`more`: there are others), and by id the `names` of those
-    that the events are about. `prices` are of the offers in use, over `prices_from_ms` to `prices_to_ms`; `trouble`
-    is why the store could not be read, and then the rest is of the look before; `to_go_on` is
-    that of ControlPlaneView."""
+    """The state at one refresh: at most `MOST_JOBS` jobs (`more`: there are others), and the `names` of the jobs in the
+    events, by id. `prices` are of the offers in use, from `prices_from_ms` to `prices_to_ms`. `trouble` says why the
+    store could not be read; the other fields are then from the previous refresh. `to_go_on` is as in
+    ControlPlaneView."""
 
     kind: ClassVar[str] = "watch"
 
@@ -56,10 +56,10 @@ NOTHING = WatchView(0, (), 0, (), 0, 0, (), True, "", False)
 
 
 class Watcher:
-    """Looks at the store again and again; a look that fails leaves the last one standing."""
+    """Refreshes the view of the store; if a refresh fails, the previous view is kept."""
 
     def __init__(self, client: Client, ref: str | None = None) -> None:
-        """Of one job, or of all that have not ended. Raises NotFoundError."""
+        """Watch one job, or all jobs that have not ended. Raises NotFoundError."""
         self._client = client
         self._ref = None if ref is None else client.jobs.get(ref).id
         self._looks = 0
@@ -67,7 +67,7 @@ class Watcher:
         self._last = NOTHING
 
     def look(self) -> WatchView:
-        """What is there now."""
+        """The current state."""
         try:
             self._last = self._seen()
         except TradewindError as error:
@@ -123,8 +123,8 @@ class Watcher:
 
 @contextmanager
 def display(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView], None]]:
-    """Shows looks as they come: in place on a terminal, line by line elsewhere; as JSON a document per change. What is
-    not the result goes to stderr."""
+    """Shows each refresh: redrawn on a terminal, line by line elsewhere; as JSON, a document per change. Everything
+    except the result goes to stderr."""
     stream = sys.stdout if to_stdout else sys.stderr
     if out.format is Format.JSON:
         yield _documents(out) if to_stdout else lambda _view: None
@@ -150,7 +150,8 @@ def _documents(out: Output) -> Callable[[WatchView], None]:
 
 @contextmanager
 def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView], None]]:
-    """On the alternate screen, so that a smaller window breaks nothing; the last look stays when it is left."""
+    """Draws on the alternate screen, so that resizing the window does no harm; the last view stays visible
+    afterwards."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -163,7 +164,7 @@ def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView],
     shown: list[WatchView] = []
 
     def drawn(view: WatchView) -> str:
-        """In characters that the terminal's encoding has."""
+        """The view in characters that the terminal's encoding has."""
         screen = replace(out.screen(stream), width=console.size.width, height=console.size.height)
         encoding = getattr(stream, "encoding", None) or "utf-8"
         return current().here(render(view, screen)).encode(encoding, "replace").decode(encoding)
@@ -182,8 +183,8 @@ def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView],
 
 @contextmanager
 def _left_by_signals() -> Iterator[None]:
-    """A process that gets SIGTERM, or whose terminal is closed, leaves this block like any other way out: the
-    terminal gets its cursor and its own screen back."""
+    """On SIGTERM, or if the terminal is closed, the block still ends normally, so that the terminal's cursor and screen
+    are restored."""
 
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -197,7 +198,7 @@ def _left_by_signals() -> Iterator[None]:
 
 
 def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:
-    """What is new since the look before: a job's state or place, a tenth of its steps, events."""
+    """Changes since the previous refresh: a job's state or machine, a tenth of its steps, events."""
     from orchestrator.cli.invocation import current
     from orchestrator.cli.render.screens.watch import event_line, job_line
     from orchestrator.cli.render.text import shown
@@ -226,5 +227,5 @@ def _lines(write: Callable[[str], None]) -> Callable[[WatchView], None]:
 
 
 def over(view: WatchView) -> bool:
-    """Whether every job that is shown has ended."""
+    """Whether all shown jobs have ended."""
     return bool(view.jobs) and all(job.state in TERMINAL for job in view.jobs)

@@ -1,1 +1,1 @@
-"""The commands, a module per group. Each is one call of orchestrator.Client."""
+"""The commands, one module per group. Each command calls orchestrator.Client."""

@@ -1,4 +1,4 @@
-"""`backtest`: policies against each other and against the optimum, on recorded markets."""
+"""`backtest`: compares policies with each other and with the optimum on recorded markets."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,14 +40,16 @@ def backtest(
     ] = None,
     cluster: Annotated[
         str,
-        typer.Option(help="With --jobs: GPUs by kind, in the order they are filled, and US dollars an hour of one."),
+        typer.Option(
+            help="With --jobs: GPUs by kind, in the order they are filled, and the price of one in USD per hour."
+        ),
     ] = "v100=8@0.74,p100=16@0.43,k80=24@0.135",
     policy: Annotated[
-        str, typer.Option(help="With --jobs: some policies, with commas between them.", show_default="all")
+        str, typer.Option(help="With --jobs: the policies to compare, separated by commas.", show_default="all")
     ] = "",
     html: Annotated[
         Path | None,
-        typer.Option(help="Write one self-contained page with distributions and timelines.", show_default=False),
+        typer.Option(help="Write a self-contained HTML page with distributions and timelines.", show_default=False),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the result for the dashboard.")] = False,
     processes: Annotated[int, typer.Option(min=1, help="Number of runs to play in parallel.")] = 1,
@@ -59,7 +61,8 @@ def backtest(
     Every policy plays the same windows. The table shows the cost over the optimum, paired differences, where each
     dollar was saved, failures and missed deadlines. Exit code 8 if a policy failed.
 
-    With --jobs, policies for collections of jobs share a cluster instead: completion times, cost and missed deadlines.
+    With --jobs, it compares policies for collections of jobs that share a cluster: completion times, cost and missed
+    deadlines.
     """
     from orchestrator.arena.paper_tables import paper_tables
     from orchestrator.arena.results import summarise
@@ -69,7 +72,7 @@ def backtest(
 
     out = Output(output, wide=wide)
     if sum(each is not None for each in (scenario, paper, jobs)) != 1:
-        hint = "examples/scenarios has scenarios"
+        hint = "see examples/scenarios"
         raise UsageError("name a scenario, or a folder with --paper, or a trace of jobs with --jobs", hint=hint)
     if jobs is not None:
         out.show(_of_jobs(out, jobs, throughputs, cluster, policy))
@@ -80,9 +83,9 @@ def backtest(
     assert scenario is not None
     plan = load_scenario(scenario)
     if html is not None and not html.absolute().parent.is_dir():
-        raise UsageError(f"{html} cannot be written: there is no folder {html.parent}", hint="make it first")
+        raise UsageError(f"{html} cannot be written: there is no folder {html.parent}", hint="create the folder first")
     if html is not None and html.is_dir():
-        raise UsageError(f"{html} is a folder", hint="name a file, like arena.html")
+        raise UsageError(f"{html} is a folder", hint="name a file, such as arena.html")
     with out.progress() as tick:
         played = run(plan, processes=processes, progress=lambda done, whole: tick(plan.name, done, whole))
     view = summarise(plan, played)

@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def show(
     ctx: typer.Context, file: FileOption = None, wide: WideOption = False, output: OutputOption = Format.TABLE
 ) -> None:
-    """Show what the catalogue holds: offers by cloud, their sources and licences, and the age of each.
+    """Show the contents of the catalogue: offers by cloud, and the age, source and licence of each.
 
     With --file, include the rows of that file, which take precedence over the catalogue's.
     """
@@ -64,8 +64,8 @@ def update(
 ) -> None:
     """Install a newer catalogue without waiting for a release; the previous one is kept.
 
-    Every file must match the manifest, and the whole must pass `catalog verify`; otherwise nothing changes. All
-    commands of this user use it from then on, until Tradewind comes with a newer one.
+    Every file must match the manifest, and the catalogue must pass `catalog verify`; otherwise nothing changes. All
+    commands of this user then use it, until a Tradewind release includes a newer one.
     """
     with session(ctx, output) as (client, out):
         out.show(client.catalog.update(source, sha256=sha256, force=force))

@@ -1,4 +1,4 @@
-"""`checkpoints ls`, `verify`, `prune` and `export`: what a job has saved."""
+"""`checkpoints ls`, `verify`, `prune` and `export`: the checkpoints of a job."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format
 from orchestrator.cli.session import JOBS, JobArgument, OutputOption, WideOption, session
 
-checkpoints = Commands(no_args_is_help=True, help="List, verify, prune and export what a job has saved.")
+checkpoints = Commands(no_args_is_help=True, help="List, verify, prune and export the checkpoints of a job.")
 
 
 def register(app: typer.Typer) -> None:
@@ -22,9 +22,9 @@ def register(app: typer.Typer) -> None:
 
 
 def listed(ctx: typer.Context, job: JobArgument, wide: WideOption = False, output: OutputOption = Format.TABLE) -> None:
-    """List the checkpoints of a job, the newest first.
+    """List the checkpoints of a job, newest first.
 
-    Looks whether all their data exist, without reading them.
+    Checks that all their data exist, without reading them.
     """
     with session(ctx, output, wide=wide) as (client, out):
         out.show(client.checkpoints.list(job))
@@ -33,8 +33,8 @@ def listed(ctx: typer.Context, job: JobArgument, wide: WideOption = False, outpu
 def verify(ctx: typer.Context, job: JobArgument, wide: WideOption = False, output: OutputOption = Format.TABLE) -> None:
     """Read every byte of a job's checkpoints and compare it with its hash.
 
-    Exit code 8 if something is missing or altered. A run does this by itself before it continues, and then uses an
-    older checkpoint.
+    Exit code 8 if something is missing or altered. A run also makes this check before it continues, and uses an older
+    checkpoint if it fails.
     """
     from orchestrator.errors import PartialFailure
 
@@ -51,17 +51,19 @@ def verify(ctx: typer.Context, job: JobArgument, wide: WideOption = False, outpu
 def prune(
     ctx: typer.Context,
     job: JobArgument,
-    keep: Annotated[int, typer.Option(min=1, help="How many of the last ones stay.")],
-    hourly: Annotated[int, typer.Option(min=0, help="For how many hours the last one of each hour stays.")] = 0,
-    best: Annotated[int, typer.Option(min=0, help="How many stay because their loss is the lowest.")] = 0,
+    keep: Annotated[int, typer.Option(min=1, help="How many of the newest checkpoints to keep.")],
+    hourly: Annotated[
+        int, typer.Option(min=0, help="For how many hours to keep the last checkpoint of each hour.")
+    ] = 0,
+    best: Annotated[int, typer.Option(min=0, help="How many checkpoints with the lowest loss to keep.")] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Delete old checkpoints of a job that is not running.
 
-    What a checkpoint that stays needs is never deleted. While a job runs, it does this by itself, as `checkpoint.keep`,
-    `keep_hourly` and `keep_best` of its job file say.
+    Data that a kept checkpoint needs are never deleted. A running job deletes its old checkpoints itself, as
+    `checkpoint.keep`, `keep_hourly` and `keep_best` in its job file say.
     """
     with session(ctx, output) as (client, out):
         if not dry_run and not yes:
@@ -77,11 +79,16 @@ def prune(
 def export(
     ctx: typer.Context,
     job: JobArgument,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write: *.safetensors, or for torch.load.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The file to write: *.safetensors, or a file for torch.load.")
+    ],
     checkpoint: Annotated[
-        str | None, typer.Option(help="Its name, as `checkpoints ls` shows it; the newest one.", show_default=False)
+        str | None,
+        typer.Option(
+            help="The checkpoint's name, as shown by `checkpoints ls`.  [default: the newest]", show_default=False
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Write a checkpoint to a file that other programs can read.

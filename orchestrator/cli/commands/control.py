@@ -1,5 +1,5 @@
-"""`migrate`, `pause`, `resume`, `budget set`, `cancel`, `secrets give`: a user's orders; the control plane carries them
-out."""
+"""`migrate`, `pause`, `resume`, `budget set`, `cancel`, `secrets give`: requests of a user, which the control plane
+carries out."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.services.views import Accepted
 
 
-budget = Commands(no_args_is_help=True, help="Set what a job may cost.")
+budget = Commands(no_args_is_help=True, help="Set the budget of a job or a group.")
 secrets = Commands(no_args_is_help=True, help="Give the control plane the secrets of a job.")
 
 OrderedGroupOption = Annotated[
@@ -76,7 +76,7 @@ def migrate(
 ) -> None:
     """Move a running job now, to a given offer or to the best other one.
 
-    No completed step is lost.
+    No completed steps are lost.
     """
     with session(ctx, output) as (client, out):
         _show(out, client.jobs.migrate(job, to))
@@ -105,7 +105,7 @@ def resume(
     project: ProjectOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Resume a paused job, or those of a group, from its checkpoint, wherever it is best now."""
+    """Resume a paused job, or the paused jobs of a group, from its checkpoint, on the offer that is best now."""
     with session(ctx, output) as (client, out):
         one = _job_or_group("resume", job, group, project)
         _show(out, client.jobs.resume(one) if one is not None else client.groups.resume(group or "", project=project))
@@ -119,11 +119,11 @@ def set_budget(
     project: ProjectOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Change the budget of a job, or of a group; it must be more than what is spent.
+    """Change the budget of a job or a group; it must exceed what was already spent.
 
     With --group, omit JOB. Each job of the group keeps its part of the budget; `tradewind budget set JOB` changes one
-    part. If a single job has all that is left of the budget, it gets what is added. The first budget of a group is
-    divided among its jobs that have none.
+    part. If one job has all of the remaining budget, it gets the whole increase. The first budget of a group is divided
+    among its jobs without a budget.
 
     Use `tradewind resume JOB` to continue a job that was paused because of its budget.
     """
@@ -147,7 +147,7 @@ def cancel(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Cancel a job, or all jobs of a group, for good.
+    """Cancel a job, or all jobs of a group, permanently.
 
     Checkpoints, outputs and costs are kept.
     """
@@ -160,7 +160,7 @@ def cancel(
             _show(out, client.groups.cancel(found.id))
             return
         view = client.jobs.get(one)
-        ended = view.finished_at_ms is not None  # nothing to ask: the answer says so
+        ended = view.finished_at_ms is not None  # no confirmation needed: the answer says that it has ended
         if not yes and not ended and not out.confirm(f"Cancel {view.name} at step {view.step}?"):
             out.note("nothing was cancelled")
             raise typer.Exit(0)
@@ -170,21 +170,21 @@ def cancel(
 def give(ctx: typer.Context, job: JobArgument, output: OutputOption = Format.TABLE) -> None:
     """Give the control plane the secrets that the job file names, from this environment.
 
-    `submit` does this, too. Needed again after the control plane was restarted, unless secrets.key_file is set: until
-    then the job keeps training, but cannot be started anywhere else.
+    `submit` does this, too. Run it again after the control plane restarts, unless secrets.key_file is set: until then
+    the job keeps training, but cannot start on another machine.
     """
     with session(ctx, output) as (client, out):
         out.show(client.secrets.give(job))
 
 
 def _job_or_group(command: str, job: str | None, group: str | None, project: str | None) -> str | None:
-    """The job that a command is about; None if it is about a group."""
+    """The job that a command applies to; None if it applies to a group. Raises UsageError."""
     if (job is None) == (group is None):
         raise UsageError(f"{command} takes a job or --group", hint="name one of the two")
     if job is not None and project is not None:
         raise UsageError(
-            "--project says whose group --group means, and no group is named",
-            hint="leave it out: the job's name or id is enough",
+            "--project selects the project of --group, but no --group is given",
+            hint="omit --project: the job's name or id is enough",
         )
     return job
 

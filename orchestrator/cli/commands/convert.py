@@ -29,8 +29,8 @@ def convert(
 ) -> None:
     """Turn a task file of SkyPilot or dstack into a job file.
 
-    What is left out, changed, or left to you is listed on stderr with its line. Where the commands do not say which
-    Python program to run, the job file has a marked place to fill in. Runs nothing and copies no secrets.
+    Everything that was left out, changed, or needs your decision is listed on stderr with its line. If the commands do
+    not say which Python program to run, the job file has a marked place to fill in. Runs nothing and copies no secrets.
     """
     with session(ctx, output) as (client, out):
         view = client.job_files.convert(file, save, force=force)
@@ -39,7 +39,7 @@ def convert(
         for note in view.notes:
             out.note(str(note))
         for problem in view.problems:
-            if not problem.unsupported:  # a note says that already
+            if not problem.unsupported:  # a note already says so
                 out.note(f"before you submit: {problem}")
         if save is None:
             out.note(f"converted from {view.tool}; to save it: tradewind convert {quote(str(file))} -o job.yaml")

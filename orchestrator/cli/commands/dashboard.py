@@ -1,4 +1,4 @@
-"""`dashboard`: the pages in a browser."""
+"""`dashboard`: serves the web pages."""
 
 import secrets
 from pathlib import Path
@@ -20,15 +20,15 @@ def register(app: typer.Typer) -> None:
 
 def dashboard(
     ctx: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8420,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 selects a free port.")] = 8420,
     host: Annotated[
-        str, typer.Option(help="The address to listen on. Others than loopback need the printed token to read.")
+        str, typer.Option(help="The address to listen on. On any other than loopback, reading needs the printed token.")
     ] = "127.0.0.1",
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the browser.")] = False,
     allow_actions: Annotated[
         bool,
         typer.Option(
-            "--allow-actions", help="Let who knows the printed token pause, resume and cancel jobs, and apply plans."
+            "--allow-actions", help="Let anyone with the printed token pause, resume and cancel jobs, and apply plans."
         ),
     ] = False,
     demo: Annotated[
@@ -37,8 +37,8 @@ def dashboard(
 ) -> None:
     """Open the dashboard: costs, savings, jobs, the market and why jobs moved, in the browser.
 
-    It only reads, and answers to this machine only, unless you ask for more; then it prints a token that a browser
-    has to enter.
+    By default it is read-only and reachable from this machine only. --allow-actions and --host change that; it then
+    prints a token to enter in the browser.
     """
     try:
         from orchestrator.web.demo.opening import demo_installation
@@ -47,20 +47,22 @@ def dashboard(
     except ImportError as error:
         raise MissingExtraError(error.name or "fastapi", "web") from error
     if demo and (allow_actions or host not in LOOPBACK):
-        raise UsageError("the demo has nothing to act on, and is for this machine", hint="leave out --demo")
+        raise UsageError(
+            "--demo does not work with --allow-actions or with an address other than loopback", hint="omit --demo"
+        )
     out = Output(Format.TABLE)
     guarded = host not in LOOPBACK
     token = secrets.token_urlsafe(24) if allow_actions or guarded else ""
     if guarded:
         out.warn(
-            f"{host} may be reached from other machines, and HTTP is not encrypted",
+            f"{host} may be reachable from other machines, and HTTP is not encrypted",
             "put a proxy with TLS in front, or listen on 127.0.0.1 and use: ssh -L 8420:127.0.0.1:8420 HOST",
         )
     if token:
         out.note(f"token, shown once: {token}")
 
     def tell(address: str) -> None:
-        out.note(f"the dashboard is at {address} (Ctrl-C ends it)")
+        out.note(f"the dashboard is at {address} (Ctrl-C stops it)")
 
     if demo:
         from orchestrator.client import Client
@@ -75,7 +77,7 @@ def dashboard(
 
 
 def _demo_folder() -> Path:
-    """Where the generated fleet is kept, so that it is generated once."""
+    """The folder that keeps the generated fleet, so that it is generated only once."""
     from platformdirs import user_cache_path
 
     return user_cache_path("tradewind") / "demo-2"

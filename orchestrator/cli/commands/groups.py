@@ -1,4 +1,4 @@
-"""What `plan` and `submit` do with a group file."""
+"""`plan` and `submit` of a group file."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def require_alone(file: Path, files: Sequence[Path], of_jobs: Sequence[str]) -> None:
-    """A group file is planned without other `files` and options `of_jobs`. Raises UsageError that says how it is."""
+    """Raises UsageError if a group file is planned together with other `files` or with options `of_jobs`."""
     group = shlex.quote(str(file))
     if len(files) > 1:
         hint = f"plan it by itself: tradewind plan {group}"
@@ -32,10 +32,11 @@ def require_alone(file: Path, files: Sequence[Path], of_jobs: Sequence[str]) -> 
 
 
 def plan_group(client: "Client", out: Output, file: Path, *, why: bool, what_if: Sequence[str]) -> None:
-    """Show the joint plan; with `why`, before it what is decided about each job."""
+    """Show the joint plan; with `why`, first the decision for each job."""
     if why and out.format is Format.JSON:
         raise UsageError(
-            "the document of a group's plan has no reasons", hint="leave out --why, or --output json to read them"
+            "the JSON document of a group's plan has no reasons",
+            hint="omit --why, or omit --output json to see the reasons",
         )
     spec = client.groups.load(file)
     if why:
@@ -47,14 +48,14 @@ def plan_group(client: "Client", out: Output, file: Path, *, why: bool, what_if:
 
 
 def _each_alone(spec: "GroupSpec") -> str:
-    """The heading of what is decided about each job."""
+    """The heading above the decisions for each job."""
     budget = "" if spec.budget_nano_usd is None else ", without the budget of the group"
     return f"each job alone{budget}:"
 
 
 @contextmanager
 def _naming(file: Path, *, why: bool) -> Iterator[None]:
-    """Hints name the group file; if the reasons were shown already (`why`), they do not send there."""
+    """Hints name the group file; if the reasons were already shown (`why`), hints do not point to them."""
     from orchestrator.services.groups.question import SEE_WHY
 
     try:
@@ -76,7 +77,7 @@ def submit_group(
     token: str | None,
     why: bool,
 ) -> None:
-    """Show the joint plan, ask, and submit all jobs or none; with `why`, also show what is decided about each job."""
+    """Show the joint plan, ask, and submit all jobs or none; with `why`, also show the decision for each job."""
     from orchestrator.services.jobs.code import remedy
     from orchestrator.services.secrets.submission import require_secrets
 

@@ -1,4 +1,4 @@
-"""`init`: asks three questions and writes tradewind.toml."""
+"""`init` asks three questions and writes tradewind.toml."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,23 +28,27 @@ def init(
         str | None,
         typer.Option(
             metavar="BUCKET",
-            help="Where orders and checkpoints are kept: s3://bucket/prefix, gs://... or az://...",
+            help="Where orders for machines and checkpoints are kept: s3://bucket/prefix, gs://... or az://...",
             show_default=False,
         ),
     ] = None,
     max_usd_per_hour: Annotated[
         str | None,
-        typer.Option(metavar="USD", help="The most that all machines together may cost per hour.", show_default=False),
+        typer.Option(
+            metavar="USD",
+            help="The most that all machines together may cost, in US dollars per hour.",
+            show_default=False,
+        ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Ask nothing, and replace an existing tradewind.toml.")
+        bool, typer.Option("--yes", "-y", help="Do not ask, and replace an existing tradewind.toml.")
     ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Set Tradewind up here: ask three questions, write tradewind.toml, check it, and say what a first job would cost.
+    """Set up Tradewind here: ask three questions, write tradewind.toml, check it, and estimate the cost of a first job.
 
-    Options answer the questions; with --yes or without a terminal, what is not given has its default. Rents nothing.
-    Exit code 8 if a check fails.
+    Options answer the questions; with --yes or without a terminal, other questions get their default answers. Rents
+    nothing. Exit code 8 if a check fails.
     """
     from orchestrator.errors import PartialFailure, UsageError
     from orchestrator.services.setup import answers as texts
@@ -53,11 +57,11 @@ def init(
     out, folder = Output(output), Path.cwd()
     asks = out.can_ask and not yes
     if max_usd_per_hour is not None:
-        texts.read_budget(max_usd_per_hour)  # a wrong option is refused before the first question
+        texts.read_budget(max_usd_per_hour)  # reject a wrong option before the first question
     if (folder / FILE_NAME).exists() and not yes:
         if not out.can_ask:
-            raise UsageError(f"{FILE_NAME} exists here", hint="to replace it, add --yes; to keep it, edit it")
-        if not out.confirm(f"{FILE_NAME} exists here. Replace it?"):
+            raise UsageError(f"{FILE_NAME} already exists here", hint="add --yes to replace it, or edit it yourself")
+        if not out.confirm(f"{FILE_NAME} already exists here. Replace it?"):
             out.note("nothing was written")
             raise typer.Exit(0)
     if found := texts.with_credentials():
@@ -72,7 +76,7 @@ def init(
         out,
         asks,
         max_usd_per_hour,
-        "What may all machines cost per hour, in US dollars?",
+        "What may all machines together cost, in US dollars per hour?",
         texts.BUDGET_USD_PER_HOUR,
         texts.read_budget,
     )
@@ -81,16 +85,16 @@ def init(
     out.note(f"wrote {path}\n")
     for name in overridden(config):
         out.warn(f"{config.origins[name]} has priority over {name} in {path.name}")
-    from orchestrator.services.setup.outcome import checked  # takes a second to load: not before the questions
+    from orchestrator.services.setup.outcome import checked  # slow to import (1 s), so after the questions
 
     view = checked(path, config)
     out.show(view)
     if view.failed:
-        raise PartialFailure("a check failed", hint="do what each failed line says, then run: tradewind doctor")
+        raise PartialFailure("a check failed", hint="fix what each failed line names, then run: tradewind doctor")
 
 
 def _answer(out: Output, asks: bool, given: str | None, question: str, default: str, read: Callable[[str], T]) -> T:
-    """What an option says, else what somebody answers, else the default. Raises UsageError."""
+    """The value of the option, else the user's answer, else the default. Raises UsageError."""
     from orchestrator.errors import UsageError
 
     if given is not None or not asks:

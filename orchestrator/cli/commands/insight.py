@@ -1,4 +1,4 @@
-"""`explain`, `report`, `costs`: why, and what it cost."""
+"""`explain`, `report`, `costs`: why Tradewind decided what it did, and what that cost."""
 
 import sys
 from pathlib import Path
@@ -23,14 +23,16 @@ def explain(
     ctx: typer.Context,
     what: Annotated[
         str,
-        typer.Argument(metavar="JOB|PLAN|MIGRATION|RUN", help="Its id, or a job's name.", autocompletion=complete.jobs),
+        typer.Argument(
+            metavar="JOB|PLAN|MIGRATION|RUN", help="An id, or the name of a job.", autocompletion=complete.jobs
+        ),
     ],
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Explain a decision: what was chosen, and the one reason against each other offer.
+    """Explain a decision: the chosen offer, and the reason against each other offer.
 
-    Shows the figures and prices as of then, what would have changed the decision, and what led to it.
+    Shows figures and prices as of the decision, what led to it, and what would have changed it.
     """
     with session(ctx, output, wide=wide) as (client, out):
         out.show(client.jobs.explain(what))
@@ -40,20 +42,20 @@ def report(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write one self-contained page with charts.", show_default=False)
+        Path | None, typer.Option(help="Write a self-contained HTML page with charts.", show_default=False)
     ] = None,
     month: Annotated[
         str | None,
         typer.Option(metavar="YYYY-MM", help="Only the jobs that ended in this month (UTC).", show_default=False),
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Every ledger entry, as CSV on stdout.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print every ledger entry as CSV.")] = False,
     savings_csv: Annotated[
-        bool, typer.Option("--savings-csv", help="What each job paid, saved and would have cost, as CSV on stdout.")
+        bool, typer.Option("--savings-csv", help="Print what each job paid, saved and would have cost, as CSV.")
     ] = False,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Report what each job cost, and what it would have cost otherwise.
+    """Report what each job cost, and what it would have cost without Tradewind.
 
     In every row, paid + saved = what it would have cost. A job's comparison is final once the job has ended and all its
     machine time is booked; until then it is provisional. Totals are the exact sums of the ledger's entries, which
@@ -61,9 +63,9 @@ def report(
     """
     with session(ctx, output, wide=wide) as (client, out):
         if (csv or savings_csv) and output is Format.JSON:
-            raise UsageError("a report is CSV or JSON, not both", hint="leave --output json out")
+            raise UsageError("--csv and --output json exclude each other", hint="omit one of them")
         if csv and savings_csv:
-            raise UsageError("--csv and --savings-csv are two tables", hint="leave one of them out")
+            raise UsageError("--csv and --savings-csv exclude each other", hint="omit one of them")
         if csv:
             client.reports.write_entries(sys.stdout, job, month=month)
             return
@@ -93,25 +95,28 @@ def costs(
         typer.Option(metavar="YYYY-MM", help="This month (UTC).  [default: the current one]", show_default=False),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="From then on: 30d, 2026-11-21.", show_default=False)
+        str | None,
+        typer.Option(metavar="TIME", help="Start: 30d ago, or a date such as 2026-11-21.", show_default=False),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Until then.", show_default=False)] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End, written like --since.", show_default=False)
+    ] = None,
     project: Annotated[str | None, typer.Option(help="Only this project.", show_default=False)] = None,
     owner: Annotated[str | None, typer.Option(help="Only jobs of this owner.", show_default=False)] = None,
     kind: Annotated[
         str | None, typer.Option(help="Only costs of this kind, such as compute or egress.", show_default=False)
     ] = None,
     cloud: Annotated[str | None, typer.Option(help="Only machines of this cloud.", show_default=False)] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="All groups as CSV on stdout, in exact amounts.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Print all groups as CSV, with exact amounts.")] = False,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show what was spent, by group, next to the period before.
+    """Show what was spent, by group, compared with the previous period.
 
     Totals are the exact sums of the ledger's entries. A change is split into its causes: more or fewer machine hours,
-    and a higher or lower price per hour. Hours count at the former price, those of a new group at their own; the
-    causes of the total are the sums of those of all groups. Days and months are not compared. An entry of the ledger
-    that lasts over midnight (UTC), or over an end of the period, is divided there in proportion to time.
+    and a higher or lower price per hour. Additional hours are valued at the previous price, and at the current price
+    for a new group; the causes of the total are the sums over all groups. Days and months are not compared. A ledger
+    entry that spans midnight (UTC) or an end of the period is divided there in proportion to time.
     """
     from typing import cast
 
@@ -120,7 +125,7 @@ def costs(
 
     with session(ctx, output, wide=wide) as (client, out):
         if csv and output is Format.JSON:
-            raise UsageError("costs are CSV or JSON, not both", hint="leave --output json out")
+            raise UsageError("--csv and --output json exclude each other", hint="omit one of them")
         only = CostFilter(project=project, owner=owner, kind=kind, provider=cloud)
         view = client.reports.costs(cast(CostGroup, by), month=month, since=since, until=until, only=only, every=csv)
         if csv:

@@ -1,4 +1,4 @@
-"""`queue`, `status`, `nodes`, `ssh`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they leave."""
+"""`queue`, `status`, `nodes`, `ssh`, `logs`, `watch`, `wait`, `events`, `fetch`: what jobs do and what they produce."""
 
 import subprocess
 from contextlib import nullcontext, suppress
@@ -48,12 +48,12 @@ def register(app: typer.Typer) -> None:
 def queue(
     ctx: typer.Context,
     all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Include jobs that have ended.")] = False,
-    project: Annotated[str | None, typer.Option(help="Only of this project.", show_default=False)] = None,
+    project: Annotated[str | None, typer.Option(help="Only jobs of this project.", show_default=False)] = None,
     group: GroupOption = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, help=f"Show at most this many, the oldest.  [default: {SHOWN} in a table]", show_default=False
+            min=1, help=f"Show at most this many jobs, the oldest.  [default: {SHOWN} in a table]", show_default=False
         ),
     ] = None,
     cursor: CursorOption = None,
@@ -75,19 +75,19 @@ def _show_jobs(client: "Client", out: Output, found: "JobList") -> None:
 
 
 def _goes_on(job: "JobView") -> bool:
-    """Whether a control plane has something to do for the job."""
+    """Whether the job needs a control plane."""
     from orchestrator.model import TERMINAL
 
     return job.state not in (*TERMINAL, "paused") or "resume" in job.requested
 
 
 def _warn_if_unattended(client: "Client", out: Output, something_runs: bool) -> bool:
-    """Warn that jobs and machines are listed as they were when the last control plane ended or was stopped; whether
-    that is so."""
+    """Warn, and return True, if no control plane runs, so that jobs and machines are shown as they were when the last
+    one stopped."""
     if not something_runs or (unattended := client.control_plane.status().unattended) is None:
         return False
     why, remedy = unattended
-    out.warn(f"{why}, so nothing is watched, moved or booked", remedy)
+    out.warn(f"{why}, so jobs are not watched or moved, and costs are not booked", remedy)
     return True
 
 
@@ -108,10 +108,10 @@ def status(
 def nodes(
     ctx: typer.Context, job: OptionalJobArgument = None, wide: WideOption = False, output: OutputOption = Format.TABLE
 ) -> None:
-    """List the machines that are up: since when, what they cost, and what each reported last.
+    """List the machines that are up: since when, what they cost, and their latest reports.
 
-    Without JOB, also machines that the store did not rent. The providers are asked; if one does not answer, what the
-    store knows is shown.
+    Without JOB, this includes machines that the store did not rent. The list comes from the providers; if one does not
+    answer, it shows the machines in the store.
     """
     with session(ctx, output, wide=wide) as (client, out):
         found = client.nodes.list(job)
@@ -123,21 +123,21 @@ def ssh(
     ctx: typer.Context,
     job: JobArgument,
     command: Annotated[
-        list[str] | None, typer.Argument(help="What to run, after `--`; a shell if omitted.", show_default=False)
+        list[str] | None, typer.Argument(help="The command to run, after `--`; a shell if omitted.", show_default=False)
     ] = None,
     node: Annotated[
-        int, typer.Option(min=0, help="Which of the job's machines, as `tradewind nodes` numbers them.")
+        int, typer.Option(min=0, help="The number of the job's machine, as shown by `tradewind nodes`.")
     ] = 0,
 ) -> None:
     """Log in to the machine that a job trains on, or run a command there.
 
-    Only machines that you own (provider static) offer a login. It starts in the folder of the machine's files. The exit
-    code is that of the command.
+    Only machines that you own (provider static) offer a login. It starts in the folder of the machine's files. Exits
+    with the exit code of the command.
     """
     with session(ctx, Format.TABLE) as (client, _):
         line = client.nodes.shell(job, command or (), node=node)
     code = subprocess.run(line, check=False).returncode
-    raise typer.Exit(code if code >= 0 else 128 - code)  # as shells tell that a signal ended it
+    raise typer.Exit(code if code >= 0 else 128 - code)  # as shells report that a signal ended it
 
 
 def logs(
@@ -147,10 +147,10 @@ def logs(
     rank: RankOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Print what the job wrote, across all its runs and machines.
+    """Print the output of the job, across all its runs and machines.
 
-    Each line starts with the number of the run and its zone, so a move shows as a new prefix; after that, with the rank
-    of the process if there are several.
+    Each line starts with the number of the run and its zone, then the rank of the process if there are several. After a
+    move, lines have a new prefix.
     """
     with session(ctx, output) as (client, out):
         told = out.after_ctrl_c(GOES_ON.format(job=job)) if follow else nullcontext()
@@ -166,7 +166,7 @@ def logs(
 
 
 def _note_if_nothing_ran(client: "Client", out: Output, job: "JobView") -> bool:
-    """Say that a job has not run, and why; whether that is so."""
+    """Note that a job has not run, and why; returns whether it has not run."""
     if job.runs == 0:
         ended = job.finished_at_ms is not None
         out.note(f"{job.name} {'never ran' if ended else 'has not run yet'}: {job.note}")
@@ -177,7 +177,7 @@ def _note_if_nothing_ran(client: "Client", out: Output, job: "JobView") -> bool:
 def watch(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:
     """Show jobs, the prices of their offers and the latest events, until Ctrl-C or until JOB ends.
 
-    On a terminal the view is redrawn in place; elsewhere each change is a line. Reads the store only, so it keeps
+    On a terminal the view is redrawn; elsewhere each change is printed as a line. Reads only the store, so it keeps
     running while the control plane is stopped.
     """
     from orchestrator.cli.watching import REDRAW_WALL_S, Watcher, display, over
@@ -211,7 +211,7 @@ def wait(
 
     with session(ctx, output) as (client, out):
         client.jobs.get(job)  # an unknown job is an error; a warning before it would only distract
-        warned = _warn_if_unattended(client, out, True)  # also of one that has ended: is it booked?
+        warned = _warn_if_unattended(client, out, True)  # an ended job, too: its cost may not be booked yet
         with out.after_ctrl_c(GOES_ON.format(job=job)):
             try:
                 view = wait_for(client, out, job, timeout)
@@ -229,9 +229,9 @@ def events(
     cursor: CursorOption = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show who did what, when and why, oldest first: the audit trail."""
+    """Show the audit trail: who did what, when and why, oldest first."""
     if follow and cursor is not None:
-        raise UsageError("--follow shows new events, --cursor earlier ones", hint="leave one of them out")
+        raise UsageError("--follow shows new events, --cursor earlier ones", hint="omit one of them")
     with session(ctx, output) as (client, out):
         if not follow:
             out.show(client.events.list(job, limit=limit, cursor=cursor))
@@ -252,18 +252,19 @@ def fetch(
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Copy outputs of the job to this machine: each PATH, or those that the job file names, or all if it names none.
+    """Copy outputs of the job to this machine: each PATH, or the outputs named in the job file, or all if it names
+    none.
 
     While a job runs on another host, its outputs are those of the last checkpoint. Exit code 8 if some do not exist. If
-    the folder of the job's name holds the outputs of another job of that name, nothing is copied: choose one with
-    `--to`.
+    the folder already holds the outputs of another job with the same name, nothing is copied: choose another folder
+    with `--to`.
     """
     with session(ctx, output) as (client, out), out.progress() as tick:
 
         def progress(path: str, done_bytes: int, total_bytes: int) -> None:
             tick(f"{path} (MB)", done_bytes // 1_000_000, max(1, total_bytes // 1_000_000))
 
-        with out.after_ctrl_c("not all files were fetched; those that are there are complete"):
+        with out.after_ctrl_c("not all files were fetched; the fetched files are complete"):
             fetched = client.jobs.fetch(job, to, paths=paths or (), progress=progress)
         out.show(fetched)
         if fetched.missing:
@@ -272,14 +273,14 @@ def fetch(
             ended = client.jobs.get(job).finished_at_ms is not None
             raise PartialFailure(
                 f"the job has not written: {', '.join(fetched.missing)}",
-                hint=f"it has ended; what it did: tradewind logs {job}"
+                hint=f"it has ended; see its output: tradewind logs {job}"
                 if ended
-                else f"it has not ended: tradewind status {job}",
+                else f"it has not ended yet: tradewind status {job}",
             )
 
 
 def wait_for(client: "Client", out: Output, job: str, timeout_s: float | None) -> "JobView":
-    """Wait for the end of a job, and show on stderr what happens until then."""
+    """Wait until a job ends, showing progress on stderr."""
     from orchestrator.cli.watching import REDRAW_WALL_S, Watcher, display
     from providers.clock import SystemClock
 

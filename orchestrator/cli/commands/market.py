@@ -1,4 +1,4 @@
-"""`offers`: what can be rented, and for how much."""
+"""`offers`: what can be rented, and at what price."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,7 +8,7 @@ import typer
 from orchestrator.cli.output import Format
 from orchestrator.cli.session import MARKET, CursorOption, OutputOption, WideOption, session
 
-SHOWN = 20  # of each kind, in a table
+SHOWN = 20  # rows of each kind, in a table
 
 
 def register(app: typer.Typer) -> None:
@@ -19,16 +19,16 @@ def register(app: typer.Typer) -> None:
 def offers(
     ctx: typer.Context,
     gpu: Annotated[
-        str | None, typer.Option(metavar="GPU[:COUNT]", help="Only with this GPU.", show_default=False)
+        str | None, typer.Option(metavar="GPU[:COUNT]", help="Only offers with this GPU.", show_default=False)
     ] = None,
     gpu_memory: Annotated[
         str | None, typer.Option(metavar="GB..GB", help="Memory of one GPU: 40.. or 40..80.", show_default=False)
     ] = None,
     cloud: Annotated[
-        list[str] | None, typer.Option("--cloud", "--provider", help="Only of these clouds.", show_default=False)
+        list[str] | None, typer.Option("--cloud", "--provider", help="Only offers of these clouds.", show_default=False)
     ] = None,
     region: Annotated[
-        list[str] | None, typer.Option(help="Only in these regions; * matches anything.", show_default=False)
+        list[str] | None, typer.Option(help="Only offers in these regions; * matches anything.", show_default=False)
     ] = None,
     spot: Annotated[
         bool | None,
@@ -53,7 +53,7 @@ def offers(
         int | None,
         typer.Option(
             min=1,
-            help=f"Show this many that are enabled, and of others.  [default: {SHOWN} in a table]",
+            help=f"Show this many enabled offers, and this many others.  [default: {SHOWN} in a table]",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`submit`, `plan`, `apply`: look at what would be done, agree, have it done."""
+"""`submit`, `plan`, `apply`: show what would be done, ask, and do it."""
 
 import shlex
 from dataclasses import replace
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.client import Client
     from orchestrator.services.views import PlanView
 
-CHANGES = 10  # `plan --check`: exit code when applying it would start or move something
+CHANGES = 10  # `plan --check`: exit code if applying the plan would start or move something
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Job file (YAML).", show_default=False)]
 YesOption = Annotated[
@@ -57,7 +57,7 @@ def submit(
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Submit a job, or a group of jobs: show where it would run and what it would cost, ask, then hand it over.
+    """Submit a job, or a group of jobs: show where it would run and what it would cost, ask, then submit.
 
     If the speed of the job is unknown and the job fits this machine, submit offers to profile it here first; --yes
     accepts. Without a profile the plan shows no cost and no finish time.
@@ -65,8 +65,8 @@ def submit(
     If the deadline and budget are less than 80% likely to be met, --yes is refused with exit code 9 unless you also
     pass --accept-risk.
 
-    Starts the control plane in the background if none runs. Once the job is stored the exit code is 0; what fails after
-    that is a warning. With --wait, the exit code is the job's.
+    Starts the control plane in the background if none runs. Once the job is stored the exit code is 0; any later
+    failure is only a warning. With --wait, the exit code is the job's.
     """
     again = shlex.join(["tradewind", "plan", str(file)])
     with session(ctx, output, why=why, wide=wide, file=file, again=again) as (client, out):
@@ -145,27 +145,30 @@ def plan(
     anywhere: Annotated[
         bool, typer.Option("--anywhere", help="Include the catalogue's offers of clouds that are not enabled.")
     ] = False,
-    save: Annotated[Path | None, typer.Option("-o", "--save", help="Save it for `apply`.", show_default=False)] = None,
+    save: Annotated[
+        Path | None, typer.Option("-o", "--save", help="Save the plan for `apply`.", show_default=False)
+    ] = None,
     what_if: Annotated[
         list[str] | None,
         typer.Option(
             "--what-if",
             metavar="QUOTA=LIMIT",
-            help="Of a group: with another quota, such as quota.aws.us-east-1.p5=384.",
+            help="Group files only: plan with another quota, such as quota.aws.us-east-1.p5=384.",
             show_default=False,
         ),
     ] = None,
     policy_trace: Annotated[
-        bool, typer.Option("--policy-trace", help="Show what was compared, by which rule, and each option's value.")
+        bool,
+        typer.Option("--policy-trace", help="Show which options were compared, by which rule, and the value of each."),
     ] = False,
     why: WhyOption = False,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Show where jobs would run now, what that would cost, and what would change the choice.
+    """Show where jobs would run now, what they would cost, and what would change the choice.
 
-    Of a group file: the joint plan, each job's share, and what more of a quota would be worth. Changes nothing. If no
-    enabled provider can run a job, the plan uses the catalogue's offers and says so.
+    For a group file: the joint plan, each job's share, and the value of a larger quota. Changes nothing. If no enabled
+    provider can run a job, the plan uses the catalogue's offers and says so.
     """
     from orchestrator.services.jobs.feasible import require_feasible
 
@@ -201,7 +204,7 @@ def plan(
 
 def apply(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="PLAN", help="Saved by `plan -o`.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan saved by `plan -o`.", show_default=False)],
     yes: YesOption = False,
     accept_risk: RiskOption = False,
     why: WhyOption = False,
@@ -210,8 +213,8 @@ def apply(
 ) -> None:
     """Apply a saved plan exactly as it was reviewed.
 
-    Refuses with exit code 7 if the market or the jobs have changed since, and says what did. Once the plan is accepted
-    the exit code is 0; what fails after that is a warning.
+    Refuses with exit code 7 if the market or the jobs have changed since, and says what changed. Once the plan is
+    accepted the exit code is 0; any later failure is only a warning.
     """
     with session(ctx, output, why=why, wide=wide, again="") as (client, out):
         view = client.plans.load(file)
@@ -231,7 +234,7 @@ def apply(
 
 
 def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) -> bool:
-    """Whether the code of the plan's new jobs may be uploaded. Raises UsageError where nobody can answer."""
+    """Whether the code of the plan's new jobs may be uploaded. Raises UsageError if the user cannot be asked."""
     from orchestrator.services.jobs.code import remedy
 
     for job in plan.new_jobs:
@@ -255,7 +258,7 @@ def _code_agreed(client: "Client", out: Output, plan: "PlanView", *, yes: bool) 
 
 
 def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_risk: bool) -> bool:
-    """Raises LimitError where `--yes` is not enough."""
+    """Whether the user agrees to the plan. Raises LimitError if `--yes` is not enough."""
     from orchestrator.services.jobs.feasible import require_accepted_risk
 
     if not yes:
@@ -266,7 +269,7 @@ def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_r
 
 
 def _review(out: Output, plan: "PlanView", *, yes: bool) -> bool:
-    """Whether the plan is shown, on stderr; where the result is a document, only if somebody is to agree to it."""
+    """Whether to show the plan, on stderr. With `--output json`, only if the user is asked to agree to it."""
     shown = out.format is Format.TABLE or (out.can_ask and not yes)
     if shown:
         out.review(plan)

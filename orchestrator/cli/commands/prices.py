@@ -1,4 +1,4 @@
-"""`prices ...`: how fresh prices are, how they went, and bringing them in and out of the store."""
+"""`prices ...`: the age and history of prices, and moving them into and out of the store."""
 
 import sys
 from enum import StrEnum
@@ -58,7 +58,7 @@ def history(
     ] = None,
     since: Annotated[str, typer.Option(help="Start: 30d or 12h ago, or a time such as 2026-11-21.")] = "30d",
     limit: Annotated[
-        int, typer.Option(min=1, max=100, help="Show at most this many offers, the cheapest per GPU.")
+        int, typer.Option(min=1, max=100, help="Show at most this many offers, the cheapest per GPU first.")
     ] = 6,
     cursor: CursorOption = None,
     wide: WideOption = False,
@@ -89,7 +89,7 @@ def history(
 def watch(ctx: typer.Context, gpu: GpuOption = None, output: OutputOption = Format.TABLE) -> None:
     """Print every price change and every failed collection, until Ctrl-C.
 
-    Reads the store only: a control plane or `prices collect` brings the changes.
+    Reads only the store: a control plane or `prices collect` must run to collect changes.
     """
     with session(ctx, output) as (client, out):
         for change in client.prices.watch(gpu=gpu):
@@ -98,11 +98,12 @@ def watch(ctx: typer.Context, gpu: GpuOption = None, output: OutputOption = Form
 
 def collect(
     ctx: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Poll everything once, then end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Poll everything once, then exit.")] = False,
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="aws, gcp or azure; may be repeated. Default: what is enabled and configured.", show_default=False
+            help="aws, gcp or azure; may be repeated.  [default: all that are enabled and configured]",
+            show_default=False,
         ),
     ] = None,
     feed: Annotated[
@@ -111,9 +112,9 @@ def collect(
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Collect prices into the store, each region at its own pace, until Ctrl-C; with --once, one time.
+    """Collect prices into the store until Ctrl-C, each region at its own interval; with --once, only once.
 
-    A failure in one region is recorded and affects no other. Exit code 8 if something failed.
+    A failure in one region is recorded and does not affect the others. Exit code 8 if something failed.
     """
     from orchestrator.errors import PartialFailure, UsageError
 
@@ -155,7 +156,8 @@ def accept(
 ) -> None:
     """Accept a flagged price, so that jobs may use the offer. This is recorded as an event.
 
-    `tradewind prices status` lists flagged prices. A second source that reports about the same price accepts it, too.
+    `tradewind prices status` lists flagged prices. A price is also accepted if a second source reports about the same
+    price.
     """
     with session(ctx, output) as (client, out):
         out.show(client.prices.accept(offer))
@@ -165,15 +167,17 @@ def import_(
     ctx: typer.Context,
     paths: Annotated[list[Path], typer.Argument(metavar="PATH", help="Tables (.csv, .csv.gz, .parquet) or folders.")],
     provider: Annotated[
-        str, typer.Option(help="Provider of the prices, if a table does not say.", show_default=False)
+        str, typer.Option(help="Provider of the prices, for tables without this column.", show_default=False)
     ] = "",
-    at: Annotated[str, typer.Option(help="Time of the prices, if a table does not say.", show_default=False)] = "",
+    at: Annotated[
+        str, typer.Option(help="Time of the prices, for tables without this column.", show_default=False)
+    ] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Import recorded prices: an export, the archive, or tables of others.
+    """Import recorded prices: an export, the archive, or other tables.
 
-    Importing a file twice changes nothing. Offers that only an import lists are never rented. Exit code 8 if some rows
-    are invalid; the others are in the store.
+    Importing a file twice changes nothing. Offers that come only from an import are never rented. Exit code 8 if some
+    rows are invalid; the valid rows are imported.
     """
     from orchestrator.errors import PartialFailure
 
@@ -183,7 +187,7 @@ def import_(
         out.show(view)
         if view.bad_rows:
             raise PartialFailure(
-                f"{view.bad_rows} rows are invalid and were left out", hint="correct them and import again"
+                f"{view.bad_rows} rows are invalid and were skipped", hint="correct them and import the file again"
             )
 
 
@@ -195,7 +199,7 @@ def export(
     since: Annotated[str, typer.Option(help="Start: 30d ago, or a time such as 2026-11-21.", show_default=False)] = "",
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Export every price change to a file that `prices import` and feeds can read."""
+    """Export every price change to a file, for `prices import` or as a price feed."""
     with session(ctx, output) as (client, out):
         out.show(client.prices.export(path, gpu=gpu, provider=provider, since=since))
 
@@ -207,7 +211,7 @@ def archive(
 ) -> None:
     """Archive complete months as Parquet files in the state folder, then remove old prices from the store.
 
-    Queries about the time that is kept give the same answers as before. `prices import` restores a month.
+    Queries about the remaining period give the same answers as before. `prices import` restores a month.
     """
     with session(ctx, output) as (client, out):
         out.show(client.prices.archive(keep_days=keep_days))

@@ -1,4 +1,4 @@
-"""`profile`, `throughputs`: what is known about a job's speed before it runs."""
+"""`profile`, `throughputs`: measurements of a job's speed before it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ def profile(
 ) -> None:
     """Run a few steps of a job here and predict its speed, cost per step and memory on each GPU.
 
-    The training itself is discarded; plans for the job use the profile.
+    Plans for the job use the profile; the training itself is discarded.
     """
     with session(ctx, output, wide=wide, file=file) as (client, out):
         out.show(client.speed.profile(file, timeout_s=timeout))

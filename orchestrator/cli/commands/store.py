@@ -1,5 +1,5 @@
-"""`store backup`, `restore`, `adopt`, `check`, `prune` and `ledger correct`: the database behind everything, what
-ended jobs have left in the store of objects, and entries that were booked wrongly."""
+"""`store backup`, `restore`, `adopt`, `check`, `prune` and `ledger correct`: maintain the database, the leftovers of
+ended jobs in the object store, and wrongly booked entries."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,7 @@ from orchestrator.cli.output import Format
 from orchestrator.cli.session import SYSTEM, OptionalJobArgument, OutputOption, WideOption, session
 
 store = Commands(no_args_is_help=True, help="Back up, restore, check and tidy the store.")
-ledger = Commands(no_args_is_help=True, help="Correct what was booked for machines.")
+ledger = Commands(no_args_is_help=True, help="Correct costs that were booked for machines.")
 
 
 def register(app: typer.Typer) -> None:
@@ -31,9 +31,10 @@ def backup(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="The file to write; it must not exist.")],
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Write a consistent copy of the store to a file, while everything keeps running.
+    """Write a consistent copy of the store to a file, without stopping anything.
 
-    The copy is an SQLite file, even of a store in Postgres, and can be restored into either. It has no checkpoints.
+    The copy is an SQLite file, even if the store is in Postgres, and can be restored into either. It does not include
+    checkpoints.
     """
     with session(ctx, output) as (client, out):
         out.show(client.store.backup(path))
@@ -47,8 +48,8 @@ def restore(
 ) -> None:
     """Replace the store with a backup; the old store is kept beside it.
 
-    Refused while anything uses the store: stop it first with `tradewind down --keep-jobs`. Everything since the
-    backup is lost; `tradewind doctor` lists machines that were rented since, and they end by themselves.
+    Refused while anything uses the store: first run `tradewind down --keep-jobs`. Everything since the backup is lost;
+    `tradewind doctor` lists machines rented since then, which end by themselves.
     """
     with session(ctx, output) as (client, out):
         if not yes and path.is_file() and not out.confirm(f"Replace the store with {path}?"):
@@ -62,10 +63,10 @@ def adopt(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Make this copy of a store the one in use.
+    """Make this copy of the store the one in use.
 
-    Only one copy of a store may control the installation's machines. After this it is this one; the control plane of
-    any other copy stops by itself.
+    Only one copy of a store may control the installation's machines. This command makes it this copy; the control
+    planes of other copies stop by themselves.
     """
     with session(ctx, output) as (client, out):
         if not yes and not out.confirm("Use this copy of the store for all machines of the installation?"):
@@ -90,18 +91,18 @@ def check(ctx: typer.Context, output: OutputOption = Format.TABLE) -> None:
 
 def prune(
     ctx: typer.Context,
-    older_than: Annotated[str, typer.Option(help="Only of jobs that ended longer ago: a duration such as 30d.")],
-    outputs: Annotated[bool, typer.Option("--outputs", help="Delete their outputs, too.")] = False,
+    older_than: Annotated[str, typer.Option(help="Only data of jobs that ended longer ago than this, such as 30d.")],
+    outputs: Annotated[bool, typer.Option("--outputs", help="Also delete outputs.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Delete the code and logs that `store_root` holds of jobs that ended long ago.
+    """Delete code and logs of jobs that ended long ago from `store_root`.
 
-    These are jobs that ran on machines of other hosts. Outputs stay unless you ask for them to be deleted; checkpoints,
-    and all that belongs to jobs that have not ended, always stay. Versions of Tradewind's own code that no machine was
-    rented with for so long (at least 2 days) are deleted as well.
+    Only jobs that ran on other hosts have data there. Outputs are kept unless you add --outputs; checkpoints, and all
+    data of jobs that have not ended, are always kept. Versions of Tradewind's own code that no machine used for so long
+    (at least 2 days) are deleted as well.
     """
     with session(ctx, output, wide=wide) as (client, out):
         if not dry_run and not yes:
@@ -117,16 +118,18 @@ def prune(
 def correct(
     ctx: typer.Context,
     job: OptionalJobArgument = None,
-    reason: Annotated[str, typer.Option(help="Reason, kept with the correction.", show_default=False)] = "",
+    reason: Annotated[
+        str, typer.Option(help="The reason, which is stored with the correction.", show_default=False)
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be booked.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wide: WideOption = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Book the difference where machines were not booked at their price times their time.
+    """Correct the ledger where the cost of a machine is not its price times its time.
 
-    Existing entries stay: corrections are new entries that name what they correct, listed by `report --csv`, and an
-    event records the reason and who gave it. `store check` says when this is needed.
+    Existing entries are not changed: corrections are new entries that refer to the corrected ones (`report --csv` lists
+    them), and an event records the reason and who gave it. `store check` reports when this is needed.
     """
     from providers.money import format_usd
 

@@ -30,8 +30,8 @@ def up(
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="Make what machines of this cloud need, instead: networks, which let nothing in from outside, and the "
-            "bucket of store_root, if it is one of this cloud and not there.",
+            help="Prepare this cloud instead: create networks that block all traffic from outside, and the "
+            "bucket of store_root if it belongs to this cloud and does not exist.",
             show_default=False,
         ),
     ] = None,
@@ -39,11 +39,11 @@ def up(
 ) -> None:
     """Start the control plane in the background; or, with --cloud, prepare a cloud for machines.
 
-    Does nothing if it is running, or if all is there.
+    Does nothing if it already runs, or if the cloud is already prepared.
     """
     with session(ctx, output) as (client, out):
         if cloud:
-            with out.after_ctrl_c("not everything was made: run the same command again, or tradewind down --cloud"):
+            with out.after_ctrl_c("not everything was created: run the same command again, or tradewind down --cloud"):
                 networks = client.networks.set_up(cloud, progress=out.note)
             out.show(networks)
             return
@@ -63,21 +63,21 @@ def down(
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="Remove what `up --cloud` made there, instead, but no bucket that holds something. Refused while "
+            help="Remove what `up --cloud` created there instead, except buckets that are not empty. Refused while "
             "machines are up there.",
             show_default=False,
         ),
     ] = None,
     output: OutputOption = Format.TABLE,
 ) -> None:
-    """Checkpoint and pause all jobs, then stop everything; or, with --cloud, remove what was made in a cloud.
+    """Checkpoint and pause all jobs, then stop everything; or, with --cloud, remove what `up --cloud` created.
 
-    Stops the control plane and every machine, and books what they cost.
+    Stops the control plane and all machines, and books their costs.
     """
     from orchestrator.errors import UsageError
 
     if cloud and (force or keep_jobs):
-        raise UsageError("--cloud ends no jobs", hint="first run tradewind down, then tradewind down --cloud")
+        raise UsageError("--cloud does not stop jobs", hint="first run tradewind down, then tradewind down --cloud")
     with session(ctx, output) as (client, out):
         if cloud:
             with out.after_ctrl_c("not everything was removed: run the same command again"):
@@ -95,7 +95,7 @@ def doctor(
     cloud: Annotated[
         list[str] | None,
         typer.Option(
-            help="Check aws, gcp or azure instead: which account, what it may do, which permission is missing.",
+            help="Check aws, gcp or azure instead: the account, its permissions, and which are missing.",
             show_default=False,
         ),
     ] = None,
@@ -103,12 +103,12 @@ def doctor(
         str | None,
         typer.Option(
             metavar="CLOUD",
-            help="Print the least policy for aws (IAM), gcp (custom role) or azure (role definition); calls nothing.",
+            help="Print the minimal policy for aws (IAM), gcp (custom role) or azure (role definition); works offline.",
             show_default=False,
         ),
     ] = None,
     prices_only: Annotated[
-        bool, typer.Option("--prices-only", help="With --policy: only what reading prices needs.")
+        bool, typer.Option("--prices-only", help="With --policy: only the permissions for reading prices.")
     ] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -119,7 +119,7 @@ def doctor(
     from orchestrator.errors import PartialFailure, UsageError
 
     if prices_only and policy is None:
-        raise UsageError("--prices-only belongs to --policy", hint="tradewind doctor --policy aws --prices-only")
+        raise UsageError("--prices-only needs --policy", hint="tradewind doctor --policy aws --prices-only")
     with session(ctx, output) as (client, out):
         if policy is not None:
             made = client.system.policy(policy, prices_only=prices_only)
@@ -134,13 +134,13 @@ def doctor(
 
 def reap(
     ctx: typer.Context,
-    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Id of the machine, as `doctor` lists it.")],
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="Id of the machine, as listed by `doctor`.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Terminate a machine of this installation that its store did not rent.
 
-    Another copy of the store may have rented it and still need it.
+    Check first: another copy of the store may have rented it and still need it.
     """
     with session(ctx, output) as (client, out):
         if not yes and not out.confirm(f"Terminate the machine {instance}?"):
@@ -161,11 +161,12 @@ def version(output: OutputOption = Format.TABLE) -> None:
 
 def daemon_run(
     ctx: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Do what is due, then exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Do everything that is due, then exit.")] = False,
 ) -> None:
     """Run the control plane: collect prices, decide, move jobs, book costs.
 
-    Decides once a market day, and after each price change or loss. A second one on the same store stands by.
+    It decides once per market day, and after each price change or loss of a machine. A second control plane on the same
+    store is a standby.
     """
     with session(ctx) as (client, _out):
         from orchestrator import daemon as control_plane
@@ -175,7 +176,7 @@ def daemon_run(
 
 def config_show(
     ctx: typer.Context,
-    origins: Annotated[bool, typer.Option("--origins", help="Show where each value comes from, too.")] = False,
+    origins: Annotated[bool, typer.Option("--origins", help="Also show where each value comes from.")] = False,
     output: OutputOption = Format.TABLE,
 ) -> None:
     """Print every setting in force."""

@@ -1,4 +1,4 @@
-"""Views as text for people. Plain, aligned, understandable without colour."""
+"""Views as text for people: plain, aligned, and readable without colour."""
 
 from orchestrator.cli.render.dispatch import is_verbatim, render
 

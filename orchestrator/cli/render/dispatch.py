@@ -1,6 +1,6 @@
 """Which function shows which view.
 
-Names, not functions: a command loads the one that it needs.
+The table has names, not functions, so that a command imports only the function that it needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from orchestrator.formats.documents import View
 from orchestrator.services.views import LogLine
 
 FILES = ("CloudPolicy", "Conversion")
-"""Views whose text is a file, to be saved or read by a program."""
+"""Views whose text is a file, to be saved or to be read by a program."""
 
 RENDERERS = {
     "Accepted": "system:accepted",
@@ -69,8 +69,8 @@ RENDERERS = {
 
 
 def render(view: View, screen: Screen, *, terminal: bool = True) -> str:
-    """A view as text, without a newline at its end and with no line wider than the screen. What a job printed and what
-    is a file keep their lines, and their characters too, unless a `terminal` shows them."""
+    """A view as text, without a final newline and with no line wider than the screen. The output of a job, and files,
+    keep their lines; on a `terminal` their control characters are escaped."""
     module, _, function = RENDERERS[type(view).__name__].partition(":")
     show = getattr(import_module(f"orchestrator.cli.render.screens.{module}"), function)
     if not is_verbatim(view):
@@ -82,5 +82,5 @@ def render(view: View, screen: Screen, *, terminal: bool = True) -> str:
 
 
 def is_verbatim(view: View) -> bool:
-    """Whether the text of a view is not Tradewind's to change: what a job printed, and files."""
+    """Whether the text of a view must not be changed: the output of a job, and files."""
     return isinstance(view, LogLine) or type(view).__name__ in FILES

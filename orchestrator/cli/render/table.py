@@ -1,4 +1,4 @@
-"""The one place that makes tables: columns that do not fit are left out by priority, and no word is ever broken."""
+"""The only module that makes tables: columns that do not fit are left out by priority, and words are never broken."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from orchestrator.cli.render.text import Screen, clean, folded, longest_word, width_of
 
 GAP = "  "
-TEXT = 40  # columns that sentences get rather than a number of little weight
-LITTLE_WEIGHT = 3  # `drop` from which a column makes room for sentences
-LEAST_TEXT = 24  # columns: sentences that would get fewer stand below their row instead
+TEXT = 40  # columns that sentences get before a low-priority number is shown
+LITTLE_WEIGHT = 3  # a column with this `drop` or more makes room for sentences
+LEAST_TEXT = 24  # columns: narrower sentences are put below their row
 INDENT = "    "
 NOTHING = ("", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column and what becomes of it where the terminal is narrow.
+    """A column, and what happens to it on a narrow terminal.
 
-    `drop`: 0 stays always; of the others the highest goes first. `wide`: only with `--wide`. `text`: sentences, folded
-    at spaces; where too little room is left for them they stand below their row, or go if `drop` is not 0.
-    `state`: coloured by its word.
+    `drop`: 0 is always shown; among the others, the highest is left out first. `wide`: only with `--wide`. `text`:
+    sentences, wrapped at spaces; if there is too little room, they are put below their row, or left out if `drop` is
+    not 0. `state`: coloured by its word.
     """
 
     head: str
@@ -33,14 +33,14 @@ class Column:
 
 
 def numbers(head: str, drop: int = 0) -> Column:
-    """A column of numbers, which are aligned at the right and never cut."""
+    """A column of numbers, aligned right and never cut."""
     return Column(head, drop, right=True)
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Screen) -> str:
-    """Aligned columns under a dim head, no line wider than the screen unless a single word or a command is. A column
-    without any content is left out unless it stays always. Where even those that stay are too wide together, the first
-    one has lines of its own."""
+    """Aligned columns under a dim head, no line wider than the screen unless a single word or a command is. Empty
+    columns are left out unless `drop` is 0. If the columns that cannot be dropped are still too wide, the first one
+    gets separate lines."""
     cells = [[clean(cell) for cell in row] for row in rows]
     natural = [max(width_of(text) for text in (column.head, *_column(cells, i))) for i, column in enumerate(columns)]
     kept = [i for i, column in enumerate(columns) if _wanted(column, _column(cells, i), screen)]
@@ -68,8 +68,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Scre
 
 
 def _least(columns: Sequence[Column], cells: Sequence[Sequence[str]], natural: Sequence[int], text: int) -> list[int]:
-    """How narrow each column may be: sentences as narrow as `text`, or their longest word. A command may be wider,
-    because it stays whole."""
+    """The minimum width of each column: for sentences `text`, or their longest word. A command may be wider, because it
+    is never broken."""
     longest = [max(map(longest_word, _column(cells, i)), default=0) for i in range(len(columns))]
     return [
         min(width, max(text, word)) if column.text else width
@@ -96,7 +96,7 @@ def _wanted(column: Column, content: Sequence[str], screen: Screen) -> bool:
 
 
 def _with_room(columns: Sequence[Column], wanted: Sequence[int], widths: Sequence[int], limit: int) -> list[int]:
-    """The columns without those of little weight for which there is no room."""
+    """The columns, except low-priority columns that do not fit."""
     kept = list(wanted)
     while _total(kept, widths) > limit:
         i = max(kept, key=lambda i: (columns[i].drop, i))
@@ -109,7 +109,7 @@ def _with_room(columns: Sequence[Column], wanted: Sequence[int], widths: Sequenc
 def _fitting(
     columns: Sequence[Column], wanted: Sequence[int], least: Sequence[int], limit: int
 ) -> tuple[list[int], list[int]]:
-    """(the columns that stay, the sentences that stand below their rows)."""
+    """(the shown columns, the text columns put below their rows)."""
     kept = list(wanted)
     below: list[int] = []
     while _total(kept, least) > limit:
@@ -129,7 +129,7 @@ def _total(kept: Sequence[int], widths: Sequence[int]) -> int:
 def _row(
     columns: Sequence[Column], row: Sequence[str], kept: Sequence[int], widths: dict[int, int], screen: Screen
 ) -> list[str]:
-    """A row; the text in its last column goes on in lines of its own below itself."""
+    """A row; the text in its last column continues below itself."""
     rest: list[str] = []
     padded = []
     for i in kept:

@@ -1,6 +1,6 @@
-"""Units, colour and widths of the terminal.
+"""Units, colour and terminal widths.
 
-Everything that a user, a job or a feed wrote is made harmless here: control characters could rewrite the screen.
+Text from users, jobs and feeds is made safe here: control characters could rewrite the screen.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PASTED = re.compile(r"(?:^|(?<=: )|(?<=, then ))tradewind (?:[^;]*; |[^;]*)|(?<
 _NEXT_COMMAND = re.compile(r"(?<=, then) (?=tradewind )")
 _BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!(?:s|min|h|d|days|years|%|[kMGT]?B)(?!\w))")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only ones that are sent
-_STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, halves of characters
+_PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only escape sequences that are sent
+_STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, surrogates
 _STATES = {
     "running": "green",
     "finished": "green",
@@ -48,9 +48,9 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """What text is made for: whether it shows colours, how many columns it has (None: any number), and how much
-    was asked for: all columns (`wide`), all reasons (`why`). `command` is what was typed, and can be typed again;
-    `file` is the job file that was named, quoted for a shell."""
+    """The target of text: whether it shows colours, its columns (None: unlimited), and the requested detail: all
+    columns (`wide`), all reasons (`why`). `command` is the command as typed, for repeating it; `file` is the given job
+    file, quoted for a shell."""
 
     color: bool = False
     width: int | None = None
@@ -62,38 +62,38 @@ class Screen:
 
     @property
     def limit(self) -> int | None:
-        """Columns that a line may take; `--wide` lifts it."""
+        """The most columns of a line; `--wide` removes the limit."""
         return None if self.wide else self.width
 
     def __call__(self, text: str, style: str) -> str:
-        """`text` in `style`, or as it is on a screen without colours. Nothing stays nothing."""
+        """`text` in `style`, or unchanged on a screen without colours. Empty text stays empty."""
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.color and text else text
 
     def state(self, text: str, state: str | None = None) -> str:
-        """A word in the colour of a state; never the only sign of it."""
+        """A word in the colour of a state; the colour is never the only sign of the state."""
         style = _STATES.get(state if state is not None else text.strip())
         return self(text, style) if style is not None else text
 
 
 def clean(text: str) -> str:
-    """Without control characters, on one line."""
+    """`text` without control characters, on one line."""
     return "".join(" " if category(c) in _STEERING else c for c in text)
 
 
 def clipped(text: str, width: int | None) -> str:
-    """Its first words where it is wider than `width`, with dots that say so."""
+    """`text`, cut at a word and ended with dots if it is wider than `width`."""
     if width is None or width_of(text) <= width:
         return text
     return f"{folded(text, width - 4)[0]} ..."
 
 
 def visible(text: str) -> str:
-    """Control characters as escapes (`\\x1b`, `\\u202e`), on one line: what a terminal would obey is seen instead."""
+    """Control characters as escapes (`\\x1b`, `\\u202e`), on one line: they are visible and have no effect."""
     return text if text.isprintable() else "".join(map(_seen, text))
 
 
 def shown(text: str) -> str:
-    """The same for text of several lines that may be painted; the last look at all that is written for people."""
+    """Like `visible`, for several lines that may have our colours; applied last to all text for people."""
     if text.isprintable():
         return text
     parts = _PAINT.split(text)
@@ -112,15 +112,14 @@ def _seen_of_many(character: str) -> str:
 
 
 def width_of(text: str) -> int:
-    """Columns that a terminal takes for it; our own colours take none."""
+    """Columns that `text` takes on a terminal; our colours take none."""
     plain = _PAINT.sub("", text)
     return sum(2 if east_asian_width(c) in "WF" else 0 if category(c) == "Mn" else 1 for c in plain)
 
 
 def folded(text: str, width: int | None) -> list[str]:
-    """Its lines when folded at spaces to `width` columns; a word that is longer than that stays whole, and so does a
-    command after a colon, after `then` or in brackets, so that it can be pasted. Of several (`A, then B`), each may
-    begin a line."""
+    """`text` wrapped at spaces to `width` columns. A longer word stays whole, and so does a command after a colon,
+    after `then` or in brackets, so that it can be pasted. Each of several commands (`A, then B`) may begin a line."""
     if width is None or width_of(text) <= width:
         return [text]
     lines: list[str] = []
@@ -133,14 +132,14 @@ def folded(text: str, width: int | None) -> list[str]:
 
 
 def longest_word(text: str) -> int:
-    """Columns of its longest word outside commands, which may be wider than the screen."""
+    """Columns of the longest word; commands are ignored, as they may be wider than the screen."""
     return max(
         (width_of(word) for word in _words(text) if not word.removeprefix("(").startswith(_COMMAND_WORD)), default=0
     )
 
 
 def _words(text: str) -> Iterator[str]:
-    """Its words; a command is one of them, and so is a number with its unit."""
+    """The words of `text`; a command counts as one word, and so does a number with its unit."""
     prose = 0
     for command in _PASTED.finditer(text):
         if between := text[prose : max(command.start() - 1, 0)]:
@@ -152,8 +151,8 @@ def _words(text: str) -> Iterator[str]:
 
 
 def fitted(text: str, width: int | None) -> str:
-    """Text of several lines, each folded at spaces with its continuation indented as far as its own words are, plus
-    four columns. A command at the end of a line is never folded, so that it can be pasted."""
+    """Several lines, each wrapped at spaces, with continuation lines indented by four columns more. A command at the
+    end of a line is never wrapped, so that it can be pasted."""
     if width is None:
         return text
     lines: list[str] = []
@@ -174,12 +173,12 @@ def fitted(text: str, width: int | None) -> str:
 
 
 def rows(text: str, width: int | None) -> int:
-    """Rows that a terminal of `width` columns takes for it: lines that are wider go on in the next row."""
+    """Rows that `text` takes on a terminal of `width` columns, where wider lines continue in the next row."""
     return sum(1 if width is None else max(1, -(-width_of(line) // width)) for line in text.split("\n"))
 
 
 def money(nano_usd: int | None, places: int = 2) -> str:
-    """An amount in US dollars with so many decimals; "-" for None."""
+    """An amount in US dollars with `places` decimals; "-" for None."""
     return "-" if nano_usd is None else format_usd(nano_usd, places)
 
 
@@ -189,7 +188,7 @@ def amount(nano_usd: int | None) -> str:
 
 
 def budget_amount(nano_usd: int | None) -> str:
-    """An amount that somebody set: as `amount`, with as many more decimals as it has, so that it is never rounded."""
+    """A configured amount: like `amount`, but with as many decimals as needed, so that it is never rounded."""
     if nano_usd is None:
         return "-"
     return max(amount(nano_usd), format_usd(nano_usd, 9).rstrip("0"), key=len)
@@ -216,14 +215,14 @@ def between(low: str, high: str) -> str:
 
 
 def likely(interval: str) -> str:
-    """What follows a figure that lies in this interval with a probability of 90%; "" without an interval."""
+    """The text after a figure that lies in this interval with 90% probability; "" without an interval."""
     return f" (90%: {interval})" if interval else ""
 
 
 def finish_range(low_s: float, high_s: float, left_s: float | None) -> str:
     """The time to finish, from the 5th to the 95th percentile (seconds). `left_s` is the time until the deadline (None:
     no deadline). If the 95th percentile is the deadline, the job may choose to wait for spot capacity until then, so
-    the text says that instead of a duration. "" if both read alike."""
+    the text says that instead of a duration. "" if both have the same text."""
     if left_s is not None and abs(high_s - left_s) < 1:
         return f"{span(low_s)} or more, as it may wait until its deadline"
     return between(span(low_s), span(high_s))
@@ -242,7 +241,7 @@ def moment(at_ms: int) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number with so many significant digits, never as a power of ten if it is large; "-" for None."""
+    """A number with `digits` significant digits, without an exponent if it is large; "-" for None."""
     if value is None:
         return "-"
     rounded = float(f"{value:.{digits}g}")
@@ -250,7 +249,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def scaled(value: float, unit: str) -> str:
-    """With three digits and a metric prefix: `10.8 kB`, `26 MB`, `5.68 TFLOP`."""
+    """A value with three digits and a metric prefix: `10.8 kB`, `26 MB`, `5.68 TFLOP`."""
     for prefix in ("", "k", "M", "G", "T"):
         if float(f"{value:.3g}") < 1000:
             return f"{value:.3g} {prefix}{unit}"
@@ -259,7 +258,7 @@ def scaled(value: float, unit: str) -> str:
 
 
 def told_apart(named: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What to call each of these (id, name), by id: its name, and its id where others have the same name."""
+    """A label for each (id, name), by id: its name, followed by its id if others have the same name."""
     names = dict(named)
     count = Counter(names.values())
     return {id_: name if count[name] == 1 else f"{name} {id_}" for id_, name in names.items()}
@@ -271,12 +270,12 @@ def ways_to_know(file: str) -> str:
 
 
 def where(offer_id: str) -> str:
-    """`provider/zone` of an offer, or its region where it has no zone."""
+    """`provider/zone` of an offer, or its region if it has no zone."""
     return short_zone(offer_id)
 
 
 def machine(offer_id: str) -> str:
-    """What a provider calls the machine of an offer."""
+    """The provider's name for the machine of an offer."""
     return OfferId.parse(offer_id).instance_type
 
 
@@ -286,12 +285,12 @@ def capacity(offer_id: str) -> str:
 
 
 def ratio(value: Estimate | None) -> str:
-    """`0.42 x A100-80GB`: a speed beside that of a fixed machine."""
+    """`0.42 x A100-80GB`: a speed relative to a reference machine."""
     return "-" if value is None else f"{value.value:.2g} x {value.provenance}"
 
 
 def progress(job: JobView) -> str:
-    """`1200/20000 (6%)`; of a job that has finished without having counted all its steps `0/500 (finished)`."""
+    """`1200/20000 (6%)`; for a finished job that did not count all its steps, `0/500 (finished)`."""
     if not job.total_steps:
         return str(job.step)
     uncounted = job.state == "finished" and job.step < job.total_steps
@@ -300,12 +299,12 @@ def progress(job: JobView) -> str:
 
 
 def note_simulated(simulated: bool, what: str = "prices and costs") -> str:
-    """The note below simulated figures; empty where nothing is simulated."""
+    """The note below simulated figures; empty if nothing is simulated."""
     return f"{what} are {SIMULATED}: a market on this machine, no real money" if simulated else ""
 
 
 def lacks_secrets(names: Sequence[str]) -> str:
-    """The note below a plan whose jobs cannot be submitted from this environment; empty for a plan of others."""
+    """The note below a plan whose jobs need secrets that this environment lacks; otherwise empty."""
     return f"to submit, export secrets that are missing or empty here: {', '.join(names)}" if names else ""
 
 
@@ -315,11 +314,11 @@ def next_page(command: str, cursor: str | None, what: str = "next page") -> str:
 
 
 def again(command: str, option: str, value: int | str) -> str:
-    """A command with an option set, in the place of what it was set to."""
+    """A command with an option set, replacing its previous value."""
     bare = re.sub(rf" {option}[= ]\S+", "", command)
     return f"{bare} {option} {value}"
 
 
 def blocks(*parts: str) -> str:
-    """Parts under each other; empty ones are left out."""
+    """Parts below each other; empty parts are left out."""
     return "\n".join(part for part in parts if part)

@@ -45,7 +45,7 @@ def test_the_list_says_what_counts_what_is_new_and_where_a_run_would_start(trade
     assert (newest["loss"], newest["saved_at_ms"]) == (0.25, 1_750_001_000_000)
     text = tradewind("checkpoints", "ls", "gpt").stdout
     assert f"a run starts from {LATEST}" in text
-    assert "does not count" in text
+    assert "not used" in text
     assert "no checkpoints" in tradewind("checkpoints", "ls", "lstm").stdout
     assert tradewind("checkpoints", "ls", "nobody").exit_code == 4
 

@@ -279,7 +279,7 @@ def test_a_saved_plan_is_applied(tradewind: Run, state: Path, tmp_path: Path) ->
     assert "1 to start or move" in applied.stdout
     again = tradewind("apply", "plan.json", "--yes")
     assert again.exit_code == 7
-    assert "was submitted already" in again.stderr
+    assert "was already submitted" in again.stderr
 
 
 def _a_control_plane_runs(state: Path) -> None:
@@ -400,7 +400,7 @@ EXIT_CODES: list[tuple[int, tuple[str, ...], str]] = [
     (0, ("plan", "elsewhere.yaml", "--check"), ""),
     (6, ("submit", "elsewhere.yaml", "--dry-run"), "plan --anywhere"),
     (6, ("submit", "elsewhere.yaml", "--yes"), "plan --anywhere"),
-    (8, ("fetch", "partial"), "it has ended; what it did: tradewind logs gpt"),
+    (8, ("fetch", "partial"), "it has ended; see its output: tradewind logs gpt"),
     (8, ("wait", "conv", "--timeout", "0"), "still running"),
     (2, ("wait", "conv", "--timeout", "-1"), "must be at least "),
     (2, ("events", "--limit", "-3"), "must be at least "),
@@ -524,7 +524,7 @@ def test_logs_of_a_job_that_has_not_run_say_so_and_why(tradewind: Run, state: Pa
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.splitlines() == [
         "lstm has not run yet: submitted, objective cheapest",
-        "warning: no control plane is running here, so nothing is watched, moved or booked",
+        "warning: no control plane is running here, so jobs are not watched or moved, and costs are not booked",
         "hint: tradewind up",
     ]
     tradewind("cancel", "lstm")
@@ -739,10 +739,10 @@ def test_text_of_strangers_cannot_rewrite_the_screen() -> None:
 @pytest.mark.parametrize(
     ("command", "where", "said"),
     [
-        (("up",), "orchestrator.services.control_plane.lifecycle.up", "the control plane may start nevertheless"),
+        (("up",), "orchestrator.services.control_plane.lifecycle.up", "the control plane may still start"),
         (("down",), "orchestrator.services.control_plane.lifecycle.down", "run tradewind down again"),
-        (("logs", "-f", "conv"), "orchestrator.services.jobs.logs.logs", "the job goes on: tradewind status conv"),
-        (("wait", "conv"), "orchestrator.services.jobs.wait.wait", "the job goes on: tradewind status conv"),
+        (("logs", "-f", "conv"), "orchestrator.services.jobs.logs.logs", "the job continues: tradewind status conv"),
+        (("wait", "conv"), "orchestrator.services.jobs.wait.wait", "the job continues: tradewind status conv"),
         (("fetch", "gpt"), "orchestrator.services.jobs.fetch.fetch", "not all files were fetched"),
     ],
 )

@@ -26,7 +26,7 @@ def test_the_demo_takes_no_orders_and_stays_on_this_machine() -> None:
     for option in (["--allow-actions"], ["--host", "0.0.0.0"]):
         done = CliRunner().invoke(app, ["dashboard", "--demo", *option])
         assert done.exit_code == 2
-        assert "leave out --demo" in done.output
+        assert "omit --demo" in done.output
 
 
 def test_a_port_in_use_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_no_reader_delays_the_control_plane_and_a_dashboard_that_dies_is_replace
             left = [mine - os.sched_getaffinity(each) for each in threads]
             assert all(len(each) == 1 for each in left) or len(mine) == 1
             os.kill(pid, signal.SIGKILL)
-    assert "the dashboard ended (-9); it is started again in 0 s" in said
+    assert "the dashboard ended (-9); restarting it in 0 s" in said
     installation.close()
 
 

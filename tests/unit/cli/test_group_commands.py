@@ -123,7 +123,7 @@ def test_jobs_that_are_placed_elsewhere_than_in_the_table_are_named_with_their_c
     view = GroupPlanView(0, "sweep", "cheapest", "p", False, 0.0, (), 0, None, None, 0, 1.0, 1.0, 0.0, ())
     assert "spot machine" not in group_plan(view, Screen())
     shown = group_plan(replace(view, elsewhere=(PlacedElsewhere("late", 10 * 10**9),)), Screen())
-    assert "no time to lose a spot machine" in shown
+    assert "no time left to lose a spot machine" in shown
     assert "late (about $10.00)" in shown
 
 
@@ -163,7 +163,7 @@ def test_a_conflict_of_deadlines_and_quotas_says_what_relaxing_each_costs(
     message, *hint = fitted(refused.stderr, 80).rstrip().split("\nhint: ")
     assert message.startswith("error: not all deadlines can be met within the quotas (P instances in us): a\n")
     assert hint[0].splitlines() == [
-        "each of these changes is enough alone (estimates, for the whole group):",
+        "each of these changes alone is enough (estimates, for the whole group):",
         "  all deadlines 22 min later: about $2.06 in total",
         "  3 instead of 2 P instances in fake/us: about $2.06 in total",
         "to see the plan with another quota: --what-if quota.fake.us.P_instances=3",
@@ -223,7 +223,7 @@ def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
     listed = json.loads(tradewind("queue", "--group", "sweep", "--output", "json").stdout)
     assert [each["name"] for each in listed["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
     assert "4 jobs of sweep will pause" in tradewind("pause", "--group", "sweep").stdout
-    assert "no job of sweep is left to resume" in tradewind("resume", "--group", "sweep").stderr
+    assert "sweep has no jobs left to resume" in tradewind("resume", "--group", "sweep").stderr
     assert tradewind("cancel", "--group", "sweep", "--yes").exit_code == 0
     text = tradewind("submit", "group.yaml", "--yes").stdout
     assert "budget $400.00" in text
@@ -307,7 +307,7 @@ def test_a_budget_is_set_of_a_job_or_a_group_and_never_without_an_amount(tradewi
         (("fresh",), "the amount is missing"),
         (("--group", "sweep"), "the amount is missing"),
         (("fresh", "3", "--group", "sweep"), "takes a job or --group"),
-        (("fresh", "3", "--project", "default"), "no group is named"),
+        (("fresh", "3", "--project", "default"), "no --group is given"),
         (("--group", "sweep", "much"), "much"),
     ):
         refused = tradewind("budget", "set", *arguments)
@@ -317,7 +317,7 @@ def test_a_budget_is_set_of_a_job_or_a_group_and_never_without_an_amount(tradewi
     group.write_text(GROUP.replace("budget: $400\n", "").replace("sweep", "free"))
     tradewind("submit", "group.yaml", "--yes")
     said = " ".join(tradewind("budget", "set", "--group", "free", "300").stdout.split())
-    assert "the budget of group free becomes $300.00; of it fresh gets $75.00, next gets $75.00" in said
+    assert "the budget of group free becomes $300.00; of this, fresh gets $75.00, next gets $75.00" in said
     assert "to change a part: tradewind budget set JOB USD" in said
 
 
@@ -372,7 +372,7 @@ def test_gpus_that_no_machine_has_are_named_with_all_jobs_that_ask_for_them(trad
         group.write_text(text.replace("gpu: [V100]", "gpu: [H200, B200:8]"))
         refused = tradewind("plan", "group.yaml")
         assert refused.exit_code == 6
-        assert "no machine of the enabled providers has H200 or B200:8; those offered have " in refused.stderr
+        assert "no machine of the enabled providers has H200 or B200:8; available machines have " in refused.stderr
         assert "V100" in refused.stderr
         assert "next: no machine" in refused.stderr
         assert "the same is true of seeds-seed1, seeds-seed2" in refused.stderr

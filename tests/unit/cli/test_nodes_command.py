@@ -61,9 +61,9 @@ def test_a_row_has_the_job_the_offer_the_bill_and_what_was_heard() -> None:
         ({"heard": None}, "never"),
         ({"heard": None, "state": "ending"}, "no report is kept"),
         ({"heard": Heard(42.0, True, "b0", 7, "training", 120, 42.1)}, "silent for 42 s: training, step 120"),
-        ({"heard": Heard(600.0, True, "b0", 7)}, "silent for 10 min: nothing of this run yet"),
+        ({"heard": Heard(600.0, True, "b0", 7)}, "silent for 10 min: nothing from this run yet"),
         ({"heard": Heard(0.0, True, "b0", 7, "prepared", 0, 0.1)}, "0.0 s ago: prepared"),
-        ({"heard": Heard(1.0, True, "b0", 7, "malformed")}, "1.0 s ago: what its trainer says is not valid"),
+        ({"heard": Heard(1.0, True, "b0", 7, "malformed")}, "1.0 s ago: its trainer's report is not valid"),
         ({"heard": Heard(1.0, False)}, "1.0 s ago: the report is not valid"),
         ({"heard": Heard(9.0, False)}, "silent for 9.0 s: the report is not valid"),
         (
@@ -73,7 +73,7 @@ def test_a_row_has_the_job_the_offer_the_bill_and_what_was_heard() -> None:
         ({"heard": Heard(0.1, True, "b0", 7, "checkpointed_and_stopped", 3, 0.1)}, "checkpointed and stopped, step 3"),
         ({"heard": None, "unreadable": "cannot read it"}, "cannot be read: cannot read it"),
         ({"listed": False}, "step 120; its provider does not list it"),
-        ({"notice_at_ms": NOW_MS}, "step 120; its provider takes it back at 11-14 22:13:20"),
+        ({"notice_at_ms": NOW_MS}, "step 120; its provider will take it away at 11-14 22:13:20"),
         (
             {"state": "unknown", "job": None, "cost_nano_usd": None},
             "step 120; run_1 cannot be read: tradewind store check",

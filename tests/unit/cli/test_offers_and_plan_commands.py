@@ -67,7 +67,7 @@ def test_a_plan_anywhere_says_what_to_enable_and_shows_the_front_and_the_picks(t
     assert "enable it in tradewind.toml" in result.stdout
     whole = tradewind("plan", "job.yaml", "--anywhere", "--why").stdout
     assert "made of  training $" in whole
-    assert "picked by" in whole
+    assert "chosen by" in whole
     assert "###" in whole
     saved = tradewind("plan", "job.yaml", "--anywhere", "-o", "plan.json")
     assert saved.exit_code == 2
@@ -120,7 +120,7 @@ def test_the_chosen_offer_has_one_cost_and_one_finish_on_every_part_of_a_screen(
     times = [each["duration_s"] for each in decided["front"]]
     assert (costs, times) == (sorted(costs), sorted(times, reverse=True))
     shown = " ".join(tradewind("plan", "job.yaml", "--why").stdout.split())
-    assert ("do not count its deadline" in shown) == bool(limit)
+    assert ("ignore its deadline" in shown) == bool(limit)
 
 
 @pytest.mark.parametrize("option", [(), ("--why",), ("--policy-trace",)])

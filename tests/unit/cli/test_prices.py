@@ -185,7 +185,7 @@ def test_a_history_goes_by_the_clock_of_its_market_and_never_shows_two(tmp_path:
     both = history.history(installation, PriceQuery(gpu="V100"), since="15d")
     assert [(each.offer_id, len(each.points)) for each in both.series] == [(real.id, 2)]
     assert (both.simulated, both.left_out, both.other_market) == (False, 0, 1)
-    assert "1 simulated offers match, too" in render(both, Screen())
+    assert "1 simulated offers also match" in render(both, Screen())
     alone = history.history(installation, PriceQuery(gpu="V100", provider="fake"), since="15d")
     assert [(each.offer_id, len(each.points)) for each in alone.series] == [(simulated.id, 2)]
     made.close()
@@ -222,9 +222,9 @@ def test_skipped_rows_are_counted_by_reason_next_to_flagged_ones() -> None:
         "aws-spot", "us-east-1", 0, 2000, 3, 1, 2, None, "", passed={"no_gpu": 40, "other_product": 2}
     )
     shown = polled(view, Screen())
-    assert "2 flagged, 42 passed over (40 no_gpu, 2 other_product), 2 s" in shown
+    assert "2 flagged, 42 ignored (40 no_gpu, 2 other_product), 2 s" in shown
     region = PricedRegion(
         "aws", "aws-spot", "us-east-1", 2000, 1.0, 0, 3, {"outlier": 2}, None, None, None, "40 no_gpu", False
     )
     last = price_status(PriceStatus(3000, (region,), (), 0, False), Screen())
-    assert ("passed over" in last, "40 no_gpu" in last, "outlier 2" in last) == (True, True, True)
+    assert ("ignored" in last, "40 no_gpu" in last, "outlier 2" in last) == (True, True, True)

@@ -13,7 +13,7 @@ from orchestrator.client.namespaces.nodes import Nodes
 def test_a_provider_without_login_is_named(tradewind: Callable[..., Result]) -> None:
     result = tradewind("ssh", "conv")
     assert result.exit_code == 2
-    assert "offers no login" in result.stderr
+    assert "does not allow logins" in result.stderr
 
 
 def test_the_exit_code_is_that_of_the_command(

@@ -185,7 +185,7 @@ def test_what_may_be_a_secret_is_not_uploaded_unless_somebody_agrees(
         refused = tradewind(*command, *json_too)
         assert refused.exit_code == 2
         said = refused.stdout if json_too else refused.stderr
-        assert "what may be secrets: id_rsa" in said
+        assert "may contain secrets: id_rsa" in said
         assert ".tradewindignore" in said
     assert tradewind("status", "fresh").exit_code == 4
     result = tradewind("submit", "job.yaml", "--yes", "--output", "json")

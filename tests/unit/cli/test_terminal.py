@@ -43,7 +43,7 @@ TABLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "report": (("report",), ("job", "paid", "+ saved", "= on-demand", "compared with", *TIME_PARTS)),
     "plan": (("plan", "job.yaml"), ("cost", "finish", "runner-up", "changes if", "missing")),
     "plan all": (("plan", "--all"), ("job", "plan", "cost", "time")),
-    "plan why": (("plan", "job.yaml", "--why"), ("where", "gpu", "type", "price", "picked by")),
+    "plan why": (("plan", "job.yaml", "--why"), ("where", "gpu", "type", "price", "chosen by")),
     "plan anywhere": (("plan", "job.yaml", "--anywhere", "--why"), ("where", "price", "gpu", "type")),
     "explain": (("explain", "gpt"), ("where", "gpu", "type", "price")),
     "explain migration": (("explain", "mig_3"), ("step", "took")),

@@ -34,14 +34,14 @@ def test_lost_limits_of_a_project_are_a_warning_in_words_and_in_the_document(tra
     (tmp_path / "job.yaml").write_text(f"{job}project: vision\n", "utf-8")
     assert tradewind("submit", "job.yaml", "--yes").exit_code == 0
     settings.unlink()
-    lost = "project vision no longer has the limits that it had (budget = 9.5, "
+    lost = "project vision has lost its limits (budget = 9.5, "
     for command in (("up",), ("submit", "job.yaml", "--yes")):
         (warning, *_) = json.loads(tradewind(*command, "--output", "json").stdout)["command_warnings"]
         assert lost in warning["message"]
         assert "tradewind down --keep-jobs" in warning["hint"]
     said = tradewind("up").stderr
     assert f"warning: {lost}" in said
-    assert "hint: to set them back, run `tradewind down --keep-jobs`" in said
+    assert "hint: to restore them, run `tradewind down --keep-jobs`" in said
 
 
 def test_jobs_with_checkpoints_in_a_former_store_root_are_named_and_can_be_cancelled(
@@ -54,7 +54,7 @@ def test_jobs_with_checkpoints_in_a_former_store_root_are_named_and_can_be_cance
         connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (job,))
         connection.execute("UPDATE run SET state = 'ended', \"end\" = 'paused' WHERE \"end\" IS NULL")
         connection.execute("UPDATE run SET training_from_ms = 1")  # the recorded past ends later than now
-    moved = f"checkpoints or code in {state}, and store_root is {tmp_path}/new now: "
+    moved = f"checkpoints or code in {state}, but store_root is now {tmp_path}/new: "
     for _ in range(2):  # before the control plane has started with the new one, and after
         (found,) = (
             each
@@ -67,7 +67,7 @@ def test_jobs_with_checkpoints_in_a_former_store_root_are_named_and_can_be_cance
         assert f"set store_root back to {state}" in found["fix"]
         listed = tradewind("checkpoints", "ls", "gpt")
         assert f"no checkpoints in {tmp_path}/new/checkpoints/{job}; " in listed.stdout
-        assert f"in {state}/checkpoints/{job}, and store_root is {tmp_path}/new now" in listed.stdout
+        assert f"in {state}/checkpoints/{job}, but store_root is now {tmp_path}/new" in listed.stdout
         assert f"copy {state}/checkpoints/{job} to {tmp_path}/new/checkpoints/{job}" in listed.stdout
         assert json.loads(tradewind("checkpoints", "ls", "gpt", "--output", "json").stdout)["elsewhere"]
         for command in (("prune", "gpt", "--keep", "1", "--yes"), ("export", "gpt", "gpt.pt")):

@@ -1,1 +1,1 @@
-"""What each view looks like: one module per kind of thing, functions from a view to text."""
+"""What each view looks like: functions that turn a view into text, one module per topic."""

@@ -68,10 +68,10 @@ def backtest(view: Backtest, screen: Screen) -> str:
         numbers("useful", 7),
         numbers("time / work", 5),
     )
-    filled = f"{view.filled_ticks} ticks were filled after outages of the recorder" if view.filled_ticks else ""
+    filled = f"{view.filled_ticks} ticks were filled in after outages of the recorder" if view.filled_ticks else ""
     inexact = f"{view.inexact_optima} optima are lower bounds" if view.inexact_optima else ""
     assumed = (
-        f"{view.assumed_runs} runs have recorded prices only: capacity is taken to be there"
+        f"{view.assumed_runs} runs have only recorded prices: capacity is assumed to be available"
         if view.assumed_runs
         else ""
     )
@@ -83,7 +83,7 @@ def backtest(view: Backtest, screen: Screen) -> str:
         " ",
         table(split, sources, screen),
         " ",
-        screen("a difference is on the same windows, with its bootstrap interval", "dim"),
+        screen("differences are for the same windows, with bootstrap intervals", "dim"),
         screen("recorded prices and availability; simulated jobs", "dim"),
         screen("; ".join(each for each in (assumed, filled, inexact) if each), "yellow"),
         *(screen(clean(message), "red") for message in view.failures),
@@ -95,9 +95,11 @@ def _ratio(value: float | None) -> str:
 
 
 def paper(view: PaperTables, screen: Screen) -> str:
-    """Each table with ours and the published figure in every cell."""
+    """Each table, with our figure and the published one in every cell."""
     parts = [part for each in view.tables for part in (*_paper_table(each, screen), " ")]
-    refused = f"{view.refused_runs} runs left out: they would outlast the log of 2020" if view.refused_runs else ""
+    refused = (
+        f"{view.refused_runs} runs left out: they would run past the end of the 2020 log" if view.refused_runs else ""
+    )
     return blocks(*parts, screen(refused, "dim"))
 
 
@@ -122,7 +124,7 @@ def _paper_table(each: PaperTable, screen: Screen) -> tuple[str, ...]:
 
 
 def of_jobs(view: GroupBacktest, screen: Screen) -> str:
-    """Policies for collections of jobs, one a row."""
+    """Policies for collections of jobs, one per row."""
     free = not any(view.usd_per_hour.values())
     rows = [
         (
@@ -143,13 +145,18 @@ def of_jobs(view: GroupBacktest, screen: Screen) -> str:
     )
     gpus = ", ".join(f"{count} {clean(kind)}" for kind, count in view.cluster.items())
     elastic = next(
-        (f"{row.policy} rents what it needs instead, at the same prices" for row in view.policies if row.elastic), ""
+        (
+            f"{row.policy} rents the machines that it needs instead, at the same prices"
+            for row in view.policies
+            if row.elastic
+        ),
+        "",
     )
     return blocks(
         f"{clean(view.name)}: {view.jobs} jobs, {view.with_deadline} with a deadline; {gpus}",
         " ",
         table(head, rows, screen),
         " ",
-        screen("times from a job's arrival to its end, and until the last job ends; all simulated", "dim"),
+        screen("times from a job's arrival to its end; makespan: until the last job ends; all simulated", "dim"),
         screen(elastic, "dim"),
     )

@@ -79,7 +79,7 @@ def catalog(view: CatalogView, screen: Screen) -> str:
         Column("as of", 2),
         Column("regions", 4, text=True),
     )
-    broken = [f"the catalogue that was installed is not used: {clean(each)}" for each in view.damage[:3]]
+    broken = [f"the installed catalogue is not used: {clean(each)}" for each in view.damage[:3]]
     return "\n\n".join(
         part
         for part in (
@@ -102,17 +102,17 @@ def catalog(view: CatalogView, screen: Screen) -> str:
 def update(view: CatalogUpdate, screen: Screen) -> str:
     """What an update of the catalogue installed."""
     if not view.changed:
-        return screen.state(f"the catalogue {clean(view.version)} is in force already", "ok")
+        return screen.state(f"the catalogue {clean(view.version)} is already in use", "ok")
     before = f"before: {clean(view.version_before)} with {view.offers_before}"
-    return screen.state(f"the catalogue {clean(view.version)} with {view.offers} offers is in force ({before})", "ok")
+    return screen.state(f"the catalogue {clean(view.version)} with {view.offers} offers is in use ({before})", "ok")
 
 
 def verdict(view: CatalogVerdict, screen: Screen) -> str:
-    """Whether a catalogue makes sense, with every finding."""
+    """Whether a catalogue passed its checks, with every finding."""
     what = clean(view.path) if view.path else "the catalogue"
     if view.findings:
         return screen.state(f"{what}: {len(view.findings)} finding(s)", "fail")
-    return screen.state(f"{what}: nothing wrong in {view.checked} prices", "ok")
+    return screen.state(f"{what}: no errors in {view.checked} prices", "ok")
 
 
 def _least(nano_usd: int | None) -> str:

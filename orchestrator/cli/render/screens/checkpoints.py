@@ -31,7 +31,7 @@ def listed(view: CheckpointList, screen: Screen) -> str:
             "-" if each.loss is None else f"{each.loss:.6g}",
             str(each.ranks or "-"),
             instant(each.saved_at_ms),
-            each.problem or ("ok" if each.counts else "does not count: written after the job had moved")
+            each.problem or ("ok" if each.counts else "not used: written after the job had moved")
             if view.verified or each.problem or not each.counts
             else "complete",
         )

@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def costs(view: CostView, screen: Screen) -> str:
-    """Costs by group, the largest first; amounts to the cent, exact with --csv."""
+    """Costs by group, largest first; amounts to the cent, exact with --csv."""
     if not view.rows:
         return f"nothing was booked in {view.period}"
     names = told_apart((row.key, row.name) for row in view.rows)

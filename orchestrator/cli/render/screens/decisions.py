@@ -1,4 +1,5 @@
-"""All that a plan says of one job: each offer with the one reason against it, the cost in parts, the alternatives."""
+"""Everything a plan says about one job: each offer with the reason against it, the parts of the cost, the
+alternatives."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ MOST_AS_GOOD = 4
 
 
 def saving(view: Decision) -> str:
-    """`$1.20 less than on-demand`: what is saved, and compared with what."""
+    """`$1.20 less than on-demand`: the saving, and what it is compared with."""
     instead = {"move": "staying", "wait": "starting now"}.get(view.action, "on-demand")
     if view.probe is not None and view.probe.offer_id is not None and view.probe.offer_id == view.offer_id:
         instead = "without the probe"
@@ -38,7 +39,7 @@ def saving(view: Decision) -> str:
 
 
 def headline(view: Decision, screen: Screen) -> str:
-    """`gpt: start on 1xV100 spot in fake/beta-1 at $1.0200/h`: what is done with a job, as every screen says it."""
+    """`gpt: start on 1xV100 spot in fake/beta-1 at $1.0200/h`: the decision for a job, as all screens write it."""
     rest = ACTION_WORDS[view.action]
     if view.planned is not None and view.action in ACTION_WORDS_ON:
         rest = f"{ACTION_WORDS_ON[view.action]} {offered(view.planned, view.nodes)}"
@@ -94,7 +95,7 @@ def _choices(view: Decision, screen: Screen) -> str:
     left = dict(SHOWN)
     shown = []
     refused = [choice for choice in view.choices if choice.role == "no"]
-    refused.sort(key=lambda choice: choice.offer_id not in view.reason)  # what the reason names is shown first
+    refused.sort(key=lambda choice: choice.offer_id not in view.reason)  # show the offer that the reason names first
     in_order = iter(refused)
     for each in view.choices:
         choice = next(in_order) if each.role == "no" else each
@@ -198,7 +199,9 @@ def _probe(view: Decision) -> str:
         return f"none: {view.probe.reason}"
     figures = f"costs {amount(view.probe.cost_nano_usd)}, expected to save {amount(view.probe.saving_nano_usd)} more"
     when = (
-        "then decides again" if view.probe.offer_id == view.offer_id else "after the job was measured where it starts"
+        "then decides again"
+        if view.probe.offer_id == view.offer_id
+        else "after the job was measured on its first offer"
     )
     return f"{view.probe.minutes:g} min on {view.probe.offer_id}, {when} ({figures})"
 
@@ -220,7 +223,7 @@ def _risk(view: Decision) -> str:
 def _changes(view: Decision) -> str:
     turns = []
     if view.would_move_below_nano_usd_per_hour is not None:
-        verb = "is taken instead" if view.action == "place" else "becomes worth a move"
+        verb = "is chosen instead" if view.action == "place" else "becomes worth a move"
         turns.append(f"the runner-up {verb} below {rate(view.would_move_below_nano_usd_per_hour)}")
     if view.kept_up_to_nano_usd_per_hour is not None:
         turns.append(f"this offer is best up to {rate(view.kept_up_to_nano_usd_per_hour)}")
@@ -228,7 +231,7 @@ def _changes(view: Decision) -> str:
 
 
 def _comparison(view: Decision, screen: Screen) -> str:
-    """The Pareto front as a small plot beside its figures, and what each objective would take."""
+    """The Pareto front as a small plot beside its figures, and the offer that each objective would choose."""
     if not view.picks:
         return ""
     best: dict[str | None, list[str]] = {}
@@ -262,7 +265,7 @@ def _comparison(view: Decision, screen: Screen) -> str:
         numbers("time"),
         Column("", 3),
         Column("offer", wide=True),
-        Column("picked by", text=True),
+        Column("chosen by", text=True),
     )
     return blocks(
         " ",
@@ -273,11 +276,11 @@ def _comparison(view: Decision, screen: Screen) -> str:
 
 
 def _not_counted(view: Decision) -> str:
-    """Why the figures of an offer may differ from those above."""
+    """Why the figures of an offer may differ from the figures above."""
     if view.deadline_at_ms is None:
         return ""
     others = "" if view.planned is None else " of the other offers"
-    return f"  the costs and times{others} in this table do not count its deadline"
+    return f"  the costs and times{others} in this table ignore its deadline"
 
 
 def _bar(share: float) -> str:

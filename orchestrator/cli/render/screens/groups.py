@@ -29,20 +29,21 @@ from providers.offer import OfferId
 
 OBJECTIVES = {
     "cheapest": "least total cost",
-    "max-min-fairness": "the job that gets least gets as much as possible",
-    "finish-time-fairness": "the job that sharing delays most is delayed least",
+    "max-min-fairness": "the job with the least gets as much as possible",
+    "finish-time-fairness": "the longest delay due to sharing is as short as possible",
     "makespan": "the earliest end of the last job",
     "max-throughput": "the most steps per second in total",
     "shortest-job-first": "short jobs first",
-    "first-in-first-out": "old jobs first",
+    "first-in-first-out": "older jobs first",
 }
 SHOWN_WORTHS, SHOWN_NAMES = 3, 4
-LEAST_SAVING_NANO_USD, LEAST_SOONER_S = 5_000_000, 30.0  # half a cent; smaller effects are not told
+LEAST_SAVING_NANO_USD, LEAST_SOONER_S = 5_000_000, 30.0  # half a cent; smaller effects are not shown
 RISKY = "with slower speeds, interruptions and moves, the jobs may cost more than"
 
 
 def group_plan(view: GroupPlanView, screen: Screen) -> str:
-    """Per job where it runs, its share, cost and finish; the sums; how good the plan is; what quotas are worth."""
+    """Per job where it runs, its share, cost and finish; the totals; how good the plan is; what larger quotas would be
+    worth."""
     age = "no prices yet" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
     head = f"{clean(view.group)}: {counted(len(view.jobs))}, {view.policy} ({OBJECTIVES[view.policy]}), {age}"
     columns = (
@@ -52,7 +53,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         numbers("weight", 3),
         numbers("cost"),
         numbers("ends in"),
-        Column("", text=True),  # what a job waits for, which is shown at any width
+        Column("", text=True),  # what a job waits for; shown at any width
     )
     rows = [row for each in view.jobs for row in _rows(view, each)]
     return blocks(
@@ -112,11 +113,11 @@ def _sums(view: GroupPlanView) -> str:
 
 
 def _short(view: GroupPlanView) -> str:
-    """What a budget must be, if that is more than the cost; that the budget pays for the jobs, but not for all that may
-    happen to them."""
+    """The least possible budget, if it exceeds the cost; or that the budget pays for the jobs, but not for all
+    risks."""
     least = sum(job.least_budget_nano_usd for job in view.jobs)
     if view.budget_nano_usd is None and least > rounded_up(view.cost_nano_usd):
-        must = f"a budget must be at least {at_least_usd(least)}, with likely interruptions and changes of prices"
+        must = f"the budget must be at least {at_least_usd(least)} to cover likely interruptions and price changes"
         own = _own_short(view)
         return f"{must}\n{own}" if own else must
     if view.budget_nano_usd is not None and view.budget_nano_usd < view.enough_budget_nano_usd:
@@ -136,7 +137,7 @@ def _own_short(view: GroupPlanView) -> str:
 
 
 def _cents(nano_usd: int) -> str:
-    """Whole cents, never less than it is."""
+    """The amount in cents, rounded up."""
     return money(-(-nano_usd // 10_000_000) * 10_000_000)
 
 
@@ -151,7 +152,7 @@ def _elsewhere(view: GroupPlanView) -> str:
     names = [f"{clean(each.name)} (about {amount(each.cost_nano_usd)})" for each in view.elsewhere]
     if not names:
         return ""
-    return f"no time to lose a spot machine; placed elsewhere where there is room, at the cost of that: {_some(names)}"
+    return f"no time left to lose a spot machine; placed on other offers with room, at their cost: {_some(names)}"
 
 
 def _quality(view: GroupPlanView) -> str:
@@ -171,7 +172,7 @@ def _quality(view: GroupPlanView) -> str:
 
 
 def _percent(part: float) -> str:
-    """Two digits, never less than it is."""
+    """A percentage with two digits, rounded up."""
     percent = 100 * max(part, 1e-9)
     digits = max(1 - math.floor(math.log10(percent)), 0)
     return f"{math.ceil(percent * 10**digits - 1e-9) / 10**digits:g}%"
@@ -201,7 +202,7 @@ def _worth(worth: UnitWorth) -> str:
 def _compared(view: GroupPlanView, without: Without) -> str:
     supposed = ", ".join(clean(each) for each in view.supposed)
     if without.cost_nano_usd is None:
-        return f"this plan needs {supposed}; without that there is none: {clean(without.why_not)}"
+        return f"this plan needs {supposed}; without it there is no plan: {clean(without.why_not)}"
     change = view.cost_nano_usd - without.cost_nano_usd
     less = "less" if change < 0 else "more"
     before = "-" if without.finish_at_ms is None else span((without.finish_at_ms - view.at_ms) / 1000)

@@ -32,7 +32,7 @@ from orchestrator.cli.render.text import (
 from orchestrator.model import Event, Run
 from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView
 
-EVENTS = (Column(""), Column("", 2), Column("", 1), Column("", text=True))  # no heads: batches follow each other
+EVENTS = (Column(""), Column("", 2), Column("", 1), Column("", text=True))  # no headings: batches follow each other
 SHOWN_REQUESTS = 8
 SHORT_REASON = len("not measured yet")
 QUEUE = (
@@ -50,7 +50,7 @@ QUEUE = (
     Column("id", wide=True),
 )
 GROUP = tuple(replace(column, drop=1) if column.head == "loss" else column for column in QUEUE)
-"""Of the jobs of one group: their names hold the values of the matrix, and their losses are compared."""
+"""Columns for the jobs of one group: their names contain the values of the matrix, and their losses are compared."""
 
 
 def queue(view: JobList, screen: Screen) -> str:
@@ -95,7 +95,8 @@ def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
 
 
 def _to_go_in_short(job: JobView) -> str:
-    """So that a long reason why one job has no forecast takes no column from the others: `status` has all of it."""
+    """A short form: a long reason for a missing forecast would take up the space of other columns. `status` shows all
+    of it."""
     said = job.to_go
     if job.forecast is not None or len(said) <= SHORT_REASON:
         return said
@@ -104,7 +105,7 @@ def _to_go_in_short(job: JobView) -> str:
 
 
 def late_jobs(jobs: Sequence[JobView]) -> str:
-    """The jobs that are not expected to meet their deadlines, a line for each; empty if there are none."""
+    """The jobs that are expected to miss their deadlines, one per line; empty if there are none."""
     names = told_apart((job.id, job.name) for job in jobs)
     lines = [f"{clean(names[job.id])}: {job.lateness}" for job in jobs if job.late_s is not None]
     hidden = len(lines) - SHOWN_REQUESTS
@@ -112,7 +113,7 @@ def late_jobs(jobs: Sequence[JobView]) -> str:
 
 
 def _requests(jobs: Sequence[JobView]) -> str:
-    """What no control plane has carried out yet: the column of notes does not fit on a narrow screen."""
+    """Requests that no control plane has carried out yet: the column of notes does not fit on a narrow screen."""
     asking = [(kind, job) for job in jobs for kind in job.requested]
     called = told_apart((job.id, job.name) for job in jobs)
     names = ", ".join(f"{kind} {clean(called[job.id])}" for kind, job in asking[:SHOWN_REQUESTS])
@@ -129,7 +130,7 @@ def _state(job: JobView) -> str:
 
 
 def job(view: JobView, screen: Screen, *, unbooked_nano_usd: int = 0) -> str:
-    """One job, a field to a line."""
+    """One job, one field per line."""
     unbooked = f", and about {amount(unbooked_nano_usd)} not booked yet" if unbooked_nano_usd else ""
     rows = [
         ("job", f"{view.name} ({view.id})"),
@@ -159,7 +160,7 @@ def _deadline(view: JobView) -> str:
 
 
 def _to_go(view: JobView) -> str:
-    """With the intervals."""
+    """The cost and time to finish, with their intervals."""
     foretold = view.forecast
     if foretold is None:
         return view.to_go
@@ -228,7 +229,7 @@ def _trained(run: Run, now_ms: int) -> str:
 
 
 def log_line(view: LogLine, screen: Screen) -> str:
-    """What a job prints; in a pipe every character of it, colours as well. On a terminal no colours but ours."""
+    """A line that a job printed: unchanged in a pipe, including colours; on a terminal only with our colours."""
     where = f"[machine {view.machine}] " if view.rank is None and view.machine > 0 else ""
     return f"{screen(f'{view.number} {view.zone} |', 'dim')} {where}{view.text}"
 
@@ -241,8 +242,8 @@ def fetched(view: Fetched, screen: Screen) -> str:
     if view.aside:
         first = ", ".join(clean(path) for path in view.aside[:3]) + (", ..." if len(view.aside) > 3 else "")
         aside = (
-            "several machines wrote files of the same name; those of the machine with the lowest number are here. "
-            f"The others can be fetched by name: {first}"
+            "several machines wrote files with the same name; these are from the machine with the lowest number. "
+            f"Fetch the others by name: {first}"
         )
     return blocks(table((Column("file"), numbers("bytes")), rows, screen) if rows else "", head, aside)
 

@@ -39,13 +39,13 @@ FINE_S = 10.0  # below it, tenths of a second count
 
 
 def nodes(view: NodeList, screen: Screen) -> str:
-    """A row for each machine, then what the table cannot say."""
+    """A row for each machine, then notes that do not fit into the table."""
     return blocks(
         table(NODES, [_row(node, view) for node in view.nodes], screen) if view.nodes else _none(view),
         screen(_total(view), "dim") if view.nodes else "",
         *(_unmanaged(each) for each in view.unmanaged),
         *(
-            f"{clean(each.provider)} did not answer, so only what the store knows is shown: {clean(each.error)}"
+            f"{clean(each.provider)} did not answer, so only data from the store is shown: {clean(each.error)}"
             for each in view.no_answer
         ),
         screen(_clocks(view), "dim") if view.nodes else "",
@@ -71,12 +71,12 @@ def _row(node: Node, view: NodeList) -> tuple[str, ...]:
 
 
 def _number(node: Node) -> str:
-    """Which of its job's machines it is, if there are several."""
+    """The number of the machine within its job, if the job has several."""
     return "" if node.nodes == 1 else f" (1 of {node.nodes})" if node.rank is None else f" (node {node.rank})"
 
 
 def _words(node: Node, silent_after_s: float) -> Iterator[str]:
-    """What it reported, and what its provider says of it."""
+    """What the machine reported, and what its provider says about it."""
     if node.unreadable:
         yield f"cannot be read: {node.unreadable}"
     elif node.heard is not None:
@@ -86,7 +86,7 @@ def _words(node: Node, silent_after_s: float) -> Iterator[str]:
     if node.state == "unknown":
         yield f"{node.run_id} cannot be read: tradewind store check"
     if node.notice_at_ms is not None:
-        yield f"its provider takes it back at {moment(node.notice_at_ms)}"
+        yield f"its provider will take it away at {moment(node.notice_at_ms)}"
     if node.listed is False:
         yield "its provider does not list it"
 
@@ -105,9 +105,9 @@ def _said(heard: Heard) -> str:
     if not heard.valid:
         return "the report is not valid"
     if heard.said is None:
-        return "nothing of this run yet"
+        return "nothing from this run yet"
     if heard.said == "malformed":
-        return "what its trainer says is not valid"
+        return "its trainer's report is not valid"
     return heard.said.replace("_", " ") + (f", step {heard.step}" if heard.step else "")
 
 
@@ -132,11 +132,11 @@ def _unmanaged(node: UnmanagedNode) -> str:
     price = "" if node.nano_usd_per_hour is None else f", {rate(node.nano_usd_per_hour)}"
     what = f"{node.instance_id} ({node.offer_id}{price}{since})"
     return clean(
-        f"not rented by this store: {what}; unless another copy of the store uses it: tradewind reap {node.instance_id}"
+        f"not rented by this store: {what}; if no other copy of the store uses it: tradewind reap {node.instance_id}"
     )
 
 
 def _clocks(view: NodeList) -> str:
     if view.clock_factor == 1:
         return ""
-    return f"1 real second is {view.clock_factor:g} market seconds; up is in market time, last heard in real time"
+    return f"1 real second is {view.clock_factor:g} market seconds; 'up' is in market time, 'last heard' in real time"

@@ -1,4 +1,4 @@
-"""Offers as text: what can be rented here and all others apart, groups, and what a job makes of them."""
+"""Offers as text: rentable offers apart from the others, groups of offers, and the ranking for a job."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Plans as text: the first screen of each job (what, at what cost, by when, what else, what would change that), and
-everything else where `--why` asks for it."""
+"""Plans as text: the first screen of each job (where, cost, finish, runner-up, what would change the choice), and
+everything else with `--why`."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ LABELLED = (Column(""), Column("", text=True))
 FIRST_SCREEN = 12  # rows of a terminal
 NAMED = 3  # jobs
 LEAST_NEEDED = ("not rentable", "saving unknown", "not enabled", "made of", "could enable", "missing", "changes if")
-"""Left out in this order where a screen is too long."""
+"""Lines that are left out, in this order, if a screen is too long."""
 
 
 def plan(view: PlanView, screen: Screen) -> str:
-    """The first screen of a plan; with `--why` all of it, with `--policy-trace` how it came about."""
+    """The first screen of a plan; with `--why` all of it, with `--policy-trace` how it was decided."""
     if not view.decisions:
         return blocks(_head(view, screen), "no jobs to plan")
     traced = any(each.trace is not None for each in view.decisions)
@@ -56,8 +56,8 @@ def plan(view: PlanView, screen: Screen) -> str:
 
 
 def _first_screen(view: PlanView, screen: Screen) -> str:
-    """A plan for one job. A command is never cut, because it is pasted; so where the path of the job file is long, what
-    is LEAST_NEEDED is left to `--why`."""
+    """A plan for one job. Commands are never cut, because users paste them; so if the path of the job file is long, the
+    lines in LEAST_NEEDED appear only with `--why`."""
     for count in range(len(LEAST_NEEDED) + 1):
         less = LEAST_NEEDED[:count]
         text = blocks(_one_job(view.decisions[0], screen, less), _head(view, screen), _foot(view, screen, less))
@@ -69,7 +69,7 @@ def _first_screen(view: PlanView, screen: Screen) -> str:
 def _head(view: PlanView, screen: Screen) -> str:
     if view.anywhere:
         age = "" if view.price_age_s is None else f" up to {span(view.price_age_s)} old"
-        text = f"collected and list prices{age}; old prices count as higher"
+        text = f"collected and list prices{age}; old prices are raised for their age"
     else:
         age = "no prices yet" if view.price_age_s is None else f"prices {span(view.price_age_s)} old"
         simulated = ", simulated: no real money" if view.simulated and not screen.why else ""
@@ -82,13 +82,13 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     clouds, unrentable = ", ".join(to_enable), ", ".join(view.no_provider)
     closed = ", ".join(each.place for each in view.not_rentable)
     none_of = ", ".join(view.no_offers)
-    unknown = f"what enabling a cloud would save is not known: {view.saving_unknown}"
+    unknown = f"the saving from enabling a cloud is unknown: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         lacks_secrets(view.missing_secrets),
         _outdated(view.outdated),
         *shortfalls(view.short_projects, view.full_limits),
-        f"{none_of}: enabled, but nothing to rent there; tradewind doctor may say why" if none_of else "",
+        f"{none_of}: enabled, but without offers; to find out why: tradewind doctor" if none_of else "",
         f"not enabled here: {clouds}; to run there, enable it in tradewind.toml" if view.anywhere and clouds else "",
         f"Tradewind cannot rent at {unrentable}: {NO_PROVIDER}" if unrentable else "",
         "" if view.could_enable is None or "could enable" in less else _could_enable(view.could_enable, screen),
@@ -101,20 +101,20 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
 
 
 def _not_rentable(closed: Sequence[NotRentable]) -> str:
-    """What is configured and may not be rented, with the reasons and the remedies."""
+    """Configured places that cannot be rented, with reasons and remedies."""
     lines = [f"  {each.place}: {clean(each.reason)}; {clean(each.remedy)}" for each in closed]
-    return "\n".join(["", "not rentable, although it is configured:", *lines]) if lines else ""
+    return "\n".join(["", "configured but not rentable:", *lines]) if lines else ""
 
 
 def _outdated(clouds: Sequence[str]) -> str:
     from orchestrator.prices.sources import collecting
 
     names = " and ".join(clouds)
-    return f"too old to plan with: prices of {names}; collect new ones: {collecting(clouds)}" if clouds else ""
+    return f"prices of {names} are too old to plan with; collect new ones: {collecting(clouds)}" if clouds else ""
 
 
 def _could_enable(found: CouldEnable, screen: Screen) -> str:
-    """Where a job would run that cannot run where the plan chose."""
+    """Where the job could run if the user enables a cloud, as the plan's choice cannot be rented."""
     where = f"cheapest to enable: {', '.join(found.clouds)} ({', '.join(found.regions)})"
     if found.cost_nano_usd is None:
         return where
@@ -123,22 +123,22 @@ def _could_enable(found: CouldEnable, screen: Screen) -> str:
 
 
 def _savings(view: PlanView) -> str:
-    """What enabling clouds, or more of their regions, would save, the most first."""
+    """The savings from enabling clouds, or more of their regions, largest first."""
     worth = sorted((each for each in view.enabling if each.saving_nano_usd > 0), key=lambda each: -each.saving_nano_usd)
-    told = []
+    savings = []
     if worth:
         best, age = worth[0], max(each.price_age_s or 0.0 for each in worth)
         share = f"{100 * best.saving_nano_usd / best.of_nano_usd:.0f}%, estimate, prices up to {span(age)} old"
         rest = "".join(f", {_change(each)} {amount(each.saving_nano_usd)}" for each in worth[1:])
         saved, of = amount(best.saving_nano_usd), amount(best.of_nano_usd)
-        told.append(f"{_change(best)} would save about {saved} of {of} ({share}){rest}")
+        savings.append(f"{_change(best)} would save about {saved} of {of} ({share}){rest}")
     if others := [each.cloud for each in view.enabling if each.saving_nano_usd <= 0 and not each.enabled]:
-        told.append(f"{', '.join(others)}: nothing cheaper")
-    return "; ".join(told)
+        savings.append(f"{', '.join(others)}: nothing cheaper")
+    return "; ".join(savings)
 
 
 def _quota(worth: QuotaWorth) -> str:
-    """What more of a quota would be worth."""
+    """The value of a larger quota."""
     unit = worth.unit.replace("vcpus", "vCPUs").replace("gpus", "GPUs")
     others = f" and {len(worth.starts) - NAMED} more" if len(worth.starts) > NAMED else ""
     starts = f"let {clean(', '.join(worth.starts[:NAMED]))}{others} start now" if worth.starts else ""
@@ -160,7 +160,7 @@ def _change(possible: Enabling) -> str:
 
 
 def _one_job(view: Decision, screen: Screen, less: Collection[str]) -> str:
-    """The lines of one job, without those that `less` names."""
+    """The lines of one job, except the lines named in `less`."""
     chosen = view.planned
     lines = [
         ("why", "why", clean(view.reason)),
@@ -187,7 +187,7 @@ def _cost(view: Decision, chosen: Choice | None) -> str:
 
 
 def _made_of(view: Decision, chosen: Choice | None) -> str:
-    """What the cost consists of, so that the rate per step and the whole agree on sight."""
+    """The parts of the cost, so that the rate per step and the total visibly agree."""
     parts = view.parts
     if parts is None or chosen is None or chosen.nano_usd_per_step is None:
         return ""
@@ -241,7 +241,7 @@ def _missing(view: Decision, screen: Screen) -> str:
 
 
 def _together(view: PlanView, screen: Screen) -> str:
-    """A line for each of several jobs."""
+    """One line per job, for several jobs."""
     columns = (
         Column("job"),
         Column("plan"),

@@ -42,9 +42,9 @@ MOST_DRAWN = 100
 
 
 def status(view: PriceStatus, screen: Screen) -> str:
-    """How fresh the prices of each source and region are."""
+    """The age of the prices of each source and region."""
     if not view.regions:
-        return "no prices were collected yet\ntradewind prices collect --once"
+        return "no prices have been collected yet; collect them:\ntradewind prices collect --once"
     rows = [
         (
             "fail" if each.error is not None else "suspect" if each.suspect else "ok",
@@ -68,7 +68,7 @@ def status(view: PriceStatus, screen: Screen) -> str:
         numbers("offers", 1),
         numbers("flagged", 2),
         Column("why", 5, text=True),
-        Column("passed over", 6, text=True),
+        Column("ignored", 6, text=True),
     )
     failed: dict[tuple[str, str, str], list[PricedRegion]] = {}
     for each in view.regions:
@@ -80,7 +80,7 @@ def status(view: PriceStatus, screen: Screen) -> str:
     ]
     errors += [
         f"{each.source} {each.region or 'all'}: the last collection {clean(each.suspect)}; "
-        "what it does not list keeps its price until another one agrees"
+        "offers that it does not list keep their prices until another collection agrees"
         for each in view.regions
         if each.suspect and each.error is None
     ]
@@ -96,7 +96,7 @@ def status(view: PriceStatus, screen: Screen) -> str:
 
 
 def _whose(view: PriceStatus) -> str:
-    """Whose prices are simulated: all, or those of some sources."""
+    """Which prices are simulated: all, or the prices of some sources."""
     if all(each.simulated for each in view.regions):
         return "prices"
     names = sorted({each.source for each in view.regions if each.simulated})
@@ -104,7 +104,7 @@ def _whose(view: PriceStatus) -> str:
 
 
 def _where(regions: Sequence[PricedRegion]) -> str:
-    """Regions that fail alike, and how often one did in a row."""
+    """Regions with the same failure, and the most consecutive failures of one."""
     named = ", ".join(each.region or "all" for each in regions[:3])
     more = f" and {len(regions) - 3} more" if len(regions) > 3 else ""
     most = max(each.failures for each in regions)
@@ -115,7 +115,7 @@ def history(view: PriceHistory, screen: Screen) -> str:
     """Price series as a chart and a table."""
     drawn = [series for series in view.series if series.points]
     if not drawn:
-        return "no prices are known for that time"
+        return "no prices are known for this period"
     rows = [
         (
             MARKERS[number % len(MARKERS)],
@@ -148,7 +148,7 @@ def history(view: PriceHistory, screen: Screen) -> str:
     more = next_page(screen.command, view.next_cursor)
     if view.left_out and "--cursor" not in screen.command and (count := len(drawn) + view.left_out) <= MOST_DRAWN:
         more = f"{view.left_out} more: {again(screen.command, '--limit', count)}"
-    others = f"{view.other_market} simulated offers match, too: name one, or its --provider"
+    others = f"{view.other_market} simulated offers also match: name one, or its --provider"
     return blocks(
         _chart(view, drawn, screen),
         table(columns, rows, screen),
@@ -159,11 +159,11 @@ def history(view: PriceHistory, screen: Screen) -> str:
 
 
 def _chart(view: PriceHistory, drawn: list[PriceSeries], screen: Screen) -> str:
-    """Steps of USD per GPU-hour; a series ends where nothing is known of it any more."""
+    """Step lines in USD per GPU-hour; a series ends when its price is no longer known."""
     lines = [_steps(view, series) for series in drawn]
     first, last = min(at[0] for at, _ in lines), max(at[-1] for at, _ in lines)
     if first == last:
-        return f"nothing changed and nothing was polled since {instant(first)[:16]} (look further back: --since)"
+        return f"no changes and no polls since {instant(first)[:16]} (to look further back: --since)"
     import plotext
 
     plotext.clear_figure()
@@ -204,13 +204,13 @@ def change(view: PriceChange, screen: Screen) -> str:
 
 
 def polled(view: CollectedRegion, screen: Screen) -> str:
-    """What came of the poll of one region."""
+    """The result of polling one region."""
     took = span((view.ended_at_ms - view.started_at_ms) / 1000)
     text = f"{view.source} {view.region or 'all'}: {view.offers} offers, {view.changed} changed, "
     text += f"{view.flagged} flagged, "
     if view.passed:
         why = ", ".join(f"{number} {reason}" for reason, number in view.passed.items())
-        text += f"{sum(view.passed.values())} passed over ({why}), "
+        text += f"{sum(view.passed.values())} ignored ({why}), "
     text += took
     if view.suspect:
         return clean(text) + screen(f"  suspect: {clean(view.suspect)}", "yellow")
@@ -222,7 +222,7 @@ def polled(view: CollectedRegion, screen: Screen) -> str:
 
 
 def collection(view: PriceCollection, screen: Screen) -> str:
-    """What came of one round of polls."""
+    """The result of one round of polls."""
     total = f"{len(view.polls)} {'poll' if len(view.polls) == 1 else 'polls'}, "
     total += f"{sum(each.offers for each in view.polls)} offers, "
     total += f"{sum(each.changed for each in view.polls)} prices changed, "
@@ -232,12 +232,12 @@ def collection(view: PriceCollection, screen: Screen) -> str:
 
 def accepted(view: AcceptedPrice, _screen: Screen) -> str:
     """Which price was accepted."""
-    was = f"it was flagged {view.flag} of {clean(view.source)}: {clean(view.detail)}"
+    was = f"it was flagged {view.flag} (source {clean(view.source)}): {clean(view.detail)}"
     return f"{clean(view.offer_id)}: accepted at {rate(view.nano_usd_per_hour)}\n{was}"
 
 
 def imported(view: PriceImport, screen: Screen) -> str:
-    """What an import of prices added, and each row that it refused."""
+    """What an import of prices added, and each row that it rejected."""
     rows = [
         (
             each.path.rpartition("/")[2],
@@ -272,7 +272,7 @@ def imported(view: PriceImport, screen: Screen) -> str:
 
 
 def exported(view: PriceExport, screen: Screen) -> str:
-    """How many prices were exported, and where to."""
+    """How many prices were exported, and to which file."""
     return f"wrote {screen(clean(view.path), 'bold')}: {view.rows} price changes, {view.size_bytes / 1e6:.1f} MB"
 
 
@@ -280,8 +280,8 @@ def archived(view: PriceArchive, screen: Screen) -> str:
     """Which months were archived."""
     lines = [f"wrote {clean(each.path)}: {each.rows} price changes" for each in view.months]
     if not lines:
-        lines = ["every complete month is archived already"]
+        lines = ["all complete months are already archived"]
     lines.append(f"{view.rolled_up} offers rolled up by day")
     gone = f"{view.prices_removed} prices and {view.polls_removed} collections were removed from the store"
-    lines.append(f"{gone}; it is complete from {instant(view.kept_from_ms)} on")
+    lines.append(f"{gone}, which is complete from {instant(view.kept_from_ms)} on")
     return "\n".join([*lines[:-1], screen(lines[-1], "bold")])

@@ -10,7 +10,7 @@ GB = 1e9
 
 
 def profile(view: ProfileView, screen: Screen) -> str:
-    """What a step does, then a line per kind of hardware."""
+    """The work of one step, then a line per kind of hardware."""
     half = f" ({view.half_flops / view.flops:.0%} of them FP16/BF16)" if view.half_flops else ""
     head = screen(f"{clean(view.name)}: one step", "bold")
     does = (
@@ -56,7 +56,7 @@ def profile(view: ProfileView, screen: Screen) -> str:
 
 def imported(view: ImportedTable, screen: Screen) -> str:
     """Which measured speeds were imported."""
-    misfits = f", {view.misfits} that say it does not fit" if view.misfits else ""
+    misfits = f", {view.misfits} of which say that the job does not fit" if view.misfits else ""
     return blocks(
         screen(f"{clean(view.source)}: {view.rates} rates{misfits}", "bold"),
         f"{len(view.jobs)} jobs of {len(view.families)} model families on {', '.join(view.gpus)}",

@@ -81,7 +81,7 @@ def report(view: ReportView, screen: Screen) -> str:
 
 
 def _sums(view: ReportView) -> list[tuple[str, int, int | None, int | None]]:
-    """The total; where jobs are left out of a comparison, first of those compared and of those left out."""
+    """The total; if jobs are left out of a comparison, preceded by sums of the compared jobs and of the others."""
     sums = view.total("same_machine")
     if not sums.left_out:
         return [("total", *_amounts(sums))]
@@ -103,7 +103,7 @@ def _places(screen: Screen) -> int:
 
 
 def _shown(paid: int, saved: int | None, baseline: int | None, screen: Screen) -> tuple[str, str, str]:
-    """The three amounts; rounded ones add up on sight. As everywhere, those below a cent have six decimal places."""
+    """The three amounts, rounded so that they still add up. As everywhere, amounts below a cent have six decimals."""
     small = any(0 < abs(amount or 0) < NANO_USD // 100 for amount in (paid, baseline))
     places = max(_places(screen), 6 if small else 0)
     paid, baseline = round(paid, places - WHOLE), None if baseline is None else round(baseline, places - WHOLE)
@@ -117,7 +117,7 @@ def _count(sums: BaselineSum, view: ReportView) -> str:
 
 
 def _notes(view: ReportView, names: Mapping[str, str]) -> list[str]:
-    """Whose comparison was made again after its books had closed."""
+    """Jobs whose comparison was repeated after it was final."""
     return [
         f"{clean(names[row.job.id])}: version {row.version}, {clean(row.corrected)}"
         for row in view.jobs
@@ -127,7 +127,7 @@ def _notes(view: ReportView, names: Mapping[str, str]) -> list[str]:
 
 KINDS = {
     "compute": "machine time",
-    "minimum_charge": "shortest time billed",
+    "minimum_charge": "minimum billing",
     "failed_launch": "failed launches",
     "storage": "storage of checkpoints",
     "egress_estimate": "egress (estimate)",
@@ -171,7 +171,7 @@ def _standing(row: JobReport, against: Compared) -> str:
 
 
 def _time_parts(view: ReportView, names: Mapping[str, str], screen: Screen) -> str:
-    """All parts at any width, because their sum is shown, too; that of jobs without steps only if there are any."""
+    """All parts at any width, because their sum is shown, too; the part of jobs without steps only if there are any."""
     some = any(row.time_breakdown.unreported_ms for row in view.jobs)
     parts = {name: field for name, field in TIME_PARTS.items() if some or field != "unreported_ms"}
     rows = [

@@ -20,7 +20,7 @@ def set_up(view: SetUp, screen: Screen) -> str:
 
 def _cost(job: FirstJob) -> list[str]:
     if job.offer_id is None or job.cost_nano_usd is None or job.duration_s is None:
-        return [f"what a first job would cost is not known yet: {job.why_not}"]
+        return [f"the cost of a first job is not known yet: {job.why_not}"]
     enclosed = ""
     if job.cost_low_nano_usd is not None and job.cost_high_nano_usd is not None:
         enclosed = likely(between(about_usd(job.cost_low_nano_usd), about_usd(job.cost_high_nano_usd)))

@@ -1,4 +1,4 @@
-"""What settings leave too little of for a plan, as lines below it."""
+"""Budgets and limits that are too small for a plan, as lines below it."""
 
 from __future__ import annotations
 

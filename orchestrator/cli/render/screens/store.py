@@ -22,7 +22,7 @@ def restored(view: StoreRestored, screen: Screen) -> str:
 def correction(view: LedgerCorrection, screen: Screen) -> str:
     """What a correction of the ledger booked."""
     if not view.runs:
-        return "nothing to correct: every machine is booked at its price times its time"
+        return "nothing to correct: each machine's cost is its price times its time"
     columns = (
         Column("job"),
         Column("where", 3),
@@ -60,7 +60,7 @@ def pruned(view: StorePruned, screen: Screen) -> str:
     said = f"{done}: {_mb(view.freed_bytes)} of {jobs}{runtimes if view.runtimes else ''} in {clean(view.store_root)}"
     if not (view.jobs or view.runtimes):
         said = f"nothing to delete in {clean(view.store_root)}"
-    kept = f"outputs of ended jobs that are kept: {_mb(view.kept_bytes)} (--outputs deletes them, too)"
+    kept = f"kept outputs of ended jobs: {_mb(view.kept_bytes)} (--outputs deletes them, too)"
     rows = [
         (
             each.job or "(never submitted)",

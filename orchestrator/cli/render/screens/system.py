@@ -30,7 +30,7 @@ def control_plane(view: ControlPlaneView, screen: Screen) -> str:
 
 
 def networks(view: NetworkList, screen: Screen) -> str:
-    """What each cloud has in each region."""
+    """The networks and buckets of each cloud and region."""
     if not any(network.parts for network in view.networks) and not view.buckets:
         return "there are no networks of this installation"
     columns = (Column("", state=True), Column("cloud"), Column("region"), Column("", text=True))
@@ -41,7 +41,7 @@ def networks(view: NetworkList, screen: Screen) -> str:
         state = "ok" if network.ready else "warn"
         rows.append((state, network.provider, network.region, found + lacking))
     for bucket in view.buckets:
-        whose = "made by Tradewind" if bucket.own else "not made by Tradewind: used as it is"
+        whose = "created by Tradewind" if bucket.own else "not created by Tradewind: used unchanged"
         lacking = f"; missing: {', '.join(bucket.missing)}" if bucket.missing else ""
         state = "warn" if bucket.missing else "ok"
         rows.append((state, bucket.provider, bucket.region, f"bucket {bucket.url}, {whose}{lacking}"))
@@ -49,13 +49,13 @@ def networks(view: NetworkList, screen: Screen) -> str:
 
 
 def settings(view: SettingList, screen: Screen) -> str:
-    """Every setting with its value and where that comes from."""
+    """Every setting with its value and origin."""
     rows = [(setting.key, setting.value, setting.origin) for setting in view.settings]
     return table((Column("setting"), Column("value", text=True), Column("from")), rows, screen)
 
 
 def diagnosis(view: Diagnosis | StoreDiagnosis, screen: Screen) -> str:
-    """A line per check, and below it what repairs it."""
+    """A line per check, and below it the remedy."""
     columns = (Column("", state=True), Column(""), Column("", text=True))
     rows: list[tuple[str, str, str]] = []
     for check in view.checks:
@@ -66,7 +66,7 @@ def diagnosis(view: Diagnosis | StoreDiagnosis, screen: Screen) -> str:
 
 
 def policy(view: CloudPolicy, _screen: Screen) -> str:
-    """A policy as its cloud reads it."""
+    """A policy in the format of its cloud."""
     return view.text
 
 

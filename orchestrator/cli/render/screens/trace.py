@@ -1,4 +1,4 @@
-"""How a decision came about: the rule, the facts that counted, and a table of the options with their values."""
+"""How a decision was made: the rule, the facts it used, and a table of the options with their values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = (
 
 
 def trace(view: Decision, screen: Screen) -> str:
-    """What was compared for one job. The smallest value is the best."""
+    """The options compared for one job. The smallest value is the best."""
     its = view.trace
     if its is None:
         return ""

@@ -23,7 +23,7 @@ from orchestrator.model import Event
 from orchestrator.prices.views import PriceSeries
 from orchestrator.services.views import JobView
 
-LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"  # blocks of one eighth to eight eighths
+LEVELS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"  # blocks of 1/8 to 8/8 height
 SPARKS = 24
 MOST_JOBS = 10
 PRICES = (
@@ -38,7 +38,7 @@ PRICES = (
 
 
 def watch(view: WatchView, screen: Screen) -> str:
-    """The whole of it; where the screen has a height, older events are left out to fit it."""
+    """The whole view; older events are left out to fit the height of the screen."""
     jobs = view.jobs[:MOST_JOBS]
     hidden = len(view.jobs) - len(jobs)
     head = f"{instant(view.at_ms)}   live: {sum(job.finished_at_ms is None for job in view.jobs)}"
@@ -82,7 +82,7 @@ def _prices(view: WatchView, screen: Screen) -> str:
 
 
 def sparkline(series: PriceSeries, from_ms: int, to_ms: int, width: int = SPARKS) -> str:
-    """The price in force at the end of each of `width` equal parts of the time; spaces before the first one known."""
+    """The price at the end of each of `width` equal parts of the period; spaces before the first known price."""
     drawn = []
     prices = [price for _, _, price in series.points]
     low, high = min(prices), max(prices)
@@ -99,7 +99,7 @@ def sparkline(series: PriceSeries, from_ms: int, to_ms: int, width: int = SPARKS
 
 
 def _events(view: WatchView, screen: Screen, room: int | None) -> list[str]:
-    """The newest that fit, a line each."""
+    """The newest events that fit, one per line."""
     names = {job_id: f"{clean(name)}: " for job_id, name in view.names.items()}
     shown = view.events if room is None else view.events[max(0, len(view.events) - room) :] if room else ()
     lines = [
