@@ -1,1 +1,1 @@
-"""Services: the use cases, one module each; `orchestrator.Client` is the way in."""
+"""Services: the use cases, one module each. Callers use them through `orchestrator.Client`."""

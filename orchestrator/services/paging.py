@@ -1,7 +1,7 @@
 """Pages of a listing: the limit and the cursor.
 
 A cursor contains the last row of its page, not a number of rows to skip. So every row that existed when the first page
-was read is returned exactly once, whatever is added meanwhile.
+was read is returned exactly once, even if rows are added in the meantime.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Cursors(Generic[P]):
             ) from None
 
     def _digest(self, filters: Mapping[str, object]) -> str:
-        """Of the listing and its arguments."""
+        """A digest of the listing and its arguments."""
         return hashlib.sha256(dumps([self.listing, filters]).encode()).hexdigest()[:8]
 
 

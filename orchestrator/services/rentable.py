@@ -1,4 +1,4 @@
-"""What a plan says about what may not be rented: clouds that are not enabled, and what accounts do not allow."""
+"""What a plan says about offers that cannot be rented: clouds that are not enabled, and limits of accounts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class NotRentable:
-    """A region of an enabled cloud, or an instance type there, that is configured and that the account may not rent; ""
-    stands for all regions, or all types."""
+    """A configured region or instance type of an enabled cloud that the account may not rent; "" means all regions, or
+    all types."""
 
     cloud: str
     region: str
@@ -24,9 +24,9 @@ class NotRentable:
 
 @dataclass(frozen=True, slots=True)
 class Enabling:
-    """What a cloud that is not enabled would save, of what the jobs cost on the enabled providers: estimates. 0: it has
-    nothing cheaper. `price_age_s` is the age of the oldest price that counts, `regions` those where the jobs would run.
-    An `enabled` cloud only lacks these regions in its settings."""
+    """What enabling a cloud would save, compared with the cost of the jobs on the enabled providers (estimates). 0: it
+    has nothing cheaper. `price_age_s` is the age of the oldest price used, `regions` are those where the jobs would
+    run. An `enabled` cloud only lacks these regions in its settings."""
 
     cloud: str
     saving_nano_usd: int
@@ -38,10 +38,10 @@ class Enabling:
 
 @dataclass(frozen=True, slots=True)
 class QuotaWorth:
-    """What `more` units of an account's quota would be worth to the jobs of a plan: what those that start now and then
-    would save together (an estimate), and the jobs that could only start with it. That is as much as the job with the
-    most machines would take. `used` is what the provider counts; `taken` the units on their way, or planned. `owned`:
-    these are machines that the user owns, on `scope`, and no quota."""
+    """What `more` units of an account's quota would be worth to the jobs of a plan: the total saving (an estimate) of
+    the jobs that can start anyway, and the jobs that could only start with it. `more` is what the job with the most
+    machines needs. `used` is the provider's count; `taken` are units planned or on their way. `owned`: this is not a
+    quota but the user's own machines on `scope`."""
 
     cloud: str
     name: str
@@ -58,8 +58,8 @@ class QuotaWorth:
 
 @dataclass(frozen=True, slots=True)
 class CouldEnable:
-    """Where the jobs of a plan would run at least cost on clouds that can be enabled, if it chose clouds at which
-    Tradewind cannot rent. An estimate; `cost_nano_usd` is None while the speed of a job is not known."""
+    """Where the jobs of a plan would cost least on clouds that can be enabled, if the plan chose clouds at which
+    Tradewind cannot rent. An estimate; `cost_nano_usd` is None if the speed of a job is unknown."""
 
     clouds: tuple[str, ...]
     regions: tuple[str, ...]

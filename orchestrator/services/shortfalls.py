@@ -1,4 +1,4 @@
-"""What settings leave too little of for a plan."""
+"""Budgets and limits that are too small for a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProjectMoney:
-    """A project whose budget does not pay for a plan: `spent_nano_usd` so far, and `cost_nano_usd` for its new jobs."""
+    """A project whose budget is too small for a plan: `spent_nano_usd` so far, and `cost_nano_usd` for its new jobs."""
 
     project: str
     budget_nano_usd: int
@@ -17,8 +17,8 @@ class ProjectMoney:
 
 @dataclass(frozen=True, slots=True)
 class FullLimit:
-    """A limit on machines, or on nano-USD per hour, that has no room for all new jobs of a plan at once: `used` counts
-    what is rented now, and `wanted` what they want besides."""
+    """A limit on machines, or on nano-USD per hour, without room for all new jobs of a plan at once: `used` is what is
+    rented now, and `wanted` what the new jobs need in addition."""
 
     setting: str
     most: int
@@ -27,5 +27,5 @@ class FullLimit:
 
     @property
     def of_money(self) -> bool:
-        """Whether it limits what machines cost."""
+        """Whether it limits the cost of machines."""
         return self.setting.endswith("max_usd_per_hour")

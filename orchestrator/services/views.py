@@ -58,9 +58,9 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. `loss` is that
-    of `step`; None if no run reported that step. Without a `forecast`, `no_forecast` gives the reason. `objective`: of
-    the job, or the policy of its group, unless that is `cheapest`, with which each job follows its own."""
+    """The current state of one job. `offer_id` and `nano_usd_per_hour` are those of its current run. `loss` is the loss
+    at `step`; None if no run reported that step. Without a `forecast`, `no_forecast` gives the reason. `objective` is
+    the job's own, or the policy of its group, unless that is `cheapest`: then each job follows its own objective."""
 
     kind: ClassVar[str] = "job"
 
@@ -84,20 +84,20 @@ class JobView:
     migrations: int
     steps_repeated: int
     simulated: bool
-    note: str  # the warnings, the latest decision or event, then what is requested, in words
-    quarantine: str | None = None  # the error for which it was set aside; it waits for `resume`
-    warnings: tuple[str, ...] = ()  # what is wrong with its run, such as "stuck at step 12"
-    trial: Trial | None = None  # of a job that was just submitted, if its program was tried
+    note: str  # the warnings, the latest decision or event, then pending requests, as text
+    quarantine: str | None = None  # the error for which it is in quarantine until `resume`
+    warnings: tuple[str, ...] = ()  # problems of its run, such as "stuck at step 12"
+    trial: Trial | None = None  # only of a job that was just submitted, if its program was tried
     forecast: JobForecast | None = None
     no_forecast: str = NOT_ASKED
     group_id: str | None = None
     group: str | None = None  # its name
     requested: tuple[str, ...] = ()  # commands that no control plane has carried out yet, such as "cancel"
-    late_s: float | None = None  # how long after its deadline it is expected to finish; None: not late, or not known
+    late_s: float | None = None  # seconds after its deadline until it is expected to finish; None: not late, or unknown
 
     @property
     def lateness(self) -> str:
-        """That it misses its deadline, in words; empty if that is not expected."""
+        """A sentence if it is expected to miss its deadline; else empty."""
         if self.late_s is None:
             return ""
         from orchestrator.formats.readable import span
@@ -109,7 +109,7 @@ class JobView:
 
     @property
     def zone(self) -> str | None:
-        """`provider/zone` of its current offer; None if it does not run."""
+        """`provider/zone` of its current offer; None if it is not running."""
         return None if self.offer_id is None else short_zone(self.offer_id)
 
     @property
@@ -119,16 +119,16 @@ class JobView:
 
     @property
     def done(self) -> float | None:
-        """The part of its work that is done, from 0 to 1; None if it is not known, also if it is `unreported`. All, if
-        the job has finished otherwise: its program may have ended early, or count no steps."""
+        """The completed part of its work, from 0 to 1; None if unknown or `unreported`. 1 for all other finished jobs:
+        the program may have ended early, or may not count steps."""
         if self.state == "finished":
             return None if self.unreported else 1.0
         return min(self.step / self.total_steps, 1.0) if self.total_steps else None
 
     @property
     def percent_done(self) -> str:
-        """The part that is done, such as `99%`, rounded down, so that 100% is all of it; `0/500 (finished)` if it
-        is `unreported`, "" if it is not known."""
+        """The completed part, such as `99%`, rounded down, so that 100% means complete; `0/500 (finished)` if it is
+        `unreported`, "" if unknown."""
         if self.unreported:
             return f"0/{self.total_steps} (finished)"
         if self.state == "finished" or not self.total_steps:
@@ -137,7 +137,7 @@ class JobView:
 
     @property
     def to_go(self) -> str:
-        """The forecast in words, or the reason why there is none; empty for a job that has ended."""
+        """The forecast as text, or the reason why there is none; empty for a job that has ended."""
         if self.state in TERMINAL or self.no_forecast == NOT_ASKED:
             return ""
         if self.forecast is None:
@@ -158,19 +158,19 @@ class JobList:
     paid_nano_usd: int  # by the jobs in the list
     simulated: bool
     ended: int = 0  # number of ended jobs that are not in the list
-    next_cursor: str | None = None  # of the next page; None: this is the last one
+    next_cursor: str | None = None  # of the next page; None: this is the last page
 
 
 @dataclass(frozen=True, slots=True)
 class StatusView:
-    """One job in detail. `unbooked_nano_usd` is an estimate of what its machines have cost besides what is booked."""
+    """One job in detail. `unbooked_nano_usd` is an estimate of its machines' costs that are not booked yet."""
 
     kind: ClassVar[str] = "status"
 
     at_ms: int
     job: JobView
     runs: tuple[Run, ...]
-    migration: Migration | None  # the one in progress
+    migration: Migration | None  # the migration in progress
     events: tuple[Event, ...]  # newest last
     control_plane: ControlPlaneView
     unbooked_nano_usd: int = 0
@@ -200,7 +200,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """The standby machine of `standby: warm`, and its cost until the job is done."""
+    """The standby machine of `standby: warm`, and its cost until the job finishes."""
 
     offer_id: str
     nano_usd_per_hour: int
@@ -212,12 +212,11 @@ class Decision:
     """The part of a plan about one job. `choices` are ranked; `count` is the number of offers considered.
 
     `front` are the offers for which no other is both cheaper and faster, `picks` the choice of each objective; both
-    only for a job that is not submitted yet. `also` are the offers that would do as well as the chosen one, so that one
-    launch may ask for all of them. `chance` is the probability of meeting deadline and budget; None if they
-    are met at the 95th percentile, if there are none, or if it is unknown. `evidence` is the source of the speed; with
-    "none" there is no speed, cost or finish time, only `relative_speed` and the price per hour of each choice. `trace`
-    is how the decision came about, if that was asked for. All prices and costs are for the `nodes` machines that it
-    needs at once.
+    only for a job that is not submitted yet. `also` are offers as good as the chosen one, so that one launch may
+    request any of them. `chance` is the probability of meeting deadline and budget; None if they are met at the 95th
+    percentile, if there are none, or if it is unknown. `evidence` is the source of the speed; with "none" there is no
+    speed, cost or finish time, only `relative_speed` and the price per hour of each choice. `trace` says how the
+    decision was made, if requested. All prices and costs are for the `nodes` machines that the job needs at once.
     """
 
     job_id: str
@@ -253,7 +252,7 @@ class Decision:
 
     @property
     def planned(self) -> Choice | None:
-        """The offer that is chosen or awaited; None where there is none."""
+        """The offer that is chosen or awaited; None if there is none."""
         return next((each for each in self.choices if each.role in ("choose", "stay", "await")), None)
 
 
@@ -262,12 +261,12 @@ class PlanView:
     """A plan to review. Its JSON is the saved plan document, from which `plan` and `new_jobs` are read back.
 
     `new_jobs` are not submitted yet; applying the plan submits them under these ids. With `anywhere` the plan includes
-    catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied. At
-    those of them that have `no_provider` Tradewind cannot rent at all: no provider of that name is installed; then
+    catalogue offers of clouds that are `not_enabled`: it is for information and cannot be submitted or applied.
+    Tradewind cannot rent at those in `no_provider`, because no provider with that name is installed; then
     `could_enable` says where it could. Enabled providers in `no_offers` have nothing to rent, or have not answered.
     Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. Jobs wait because
-    the prices of `outdated` clouds are too old to be planned with; `prices collect` can collect new ones. The budgets
-    of `short_projects` do not pay for their new jobs, which will be paused. `full_limits` have no room for all new jobs
+    the prices of `outdated` clouds are too old to plan with; `prices collect` can collect new ones. The budgets of
+    `short_projects` are too small for their new jobs, which will be paused. `full_limits` have no room for all new jobs
     at once: some of them wait until other jobs end.
     """
 
@@ -296,14 +295,14 @@ class PlanView:
 
     @property
     def changes(self) -> bool:
-        """True if applying it would start or move a job."""
+        """True if applying the plan would start or move a job."""
         return not self.anywhere and any(decision.action in ("place", "move") for decision in self.decisions)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeView:
-    """The code that a submission uploads. `secret_like` are files that may be secrets; `concern` says why somebody has
-    to agree, None if nobody has."""
+    """The code that a submission uploads. `secret_like` are files that may be secrets; `concern` says why the upload
+    must be confirmed; None if it need not be."""
 
     kind: ClassVar[str] = "code"
 
@@ -329,8 +328,8 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a run's log. `rank` is the process that wrote it; None for what a machine of several processes wrote
-    beside them, such as the output of its set-up. `machine` is the number of the machine in its run, from 0."""
+    """One line of a run's log. `rank` is the process that wrote it; None for other output of a machine with several
+    processes, such as that of its set-up. `machine` is the number of the machine in its run, from 0."""
 
     kind: ClassVar[str] = "log-line"
 
@@ -344,8 +343,8 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class EventList:
-    """A page of events. `next_cursor` is that of the page of earlier events; None: this is the last page. `names` are
-    those of the jobs by id, if the events of all jobs were asked for."""
+    """A page of events. `next_cursor` is the cursor of the page of earlier events; None: this is the last page. `names`
+    are the names of the jobs by id, if the events of all jobs were requested."""
 
     kind: ClassVar[str] = "events"
 
@@ -402,9 +401,9 @@ class FetchedFile:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Fetched outputs of a job. `missing` are outputs of the job file that do not exist. `aside` can be fetched by
-    their paths: several machines wrote a file of that name, and that of the machine with the lowest number was
-    fetched."""
+    """Fetched outputs of a job. `missing` are outputs of the job file that do not exist. `aside` lists files that can
+    be fetched by their paths: several machines wrote a file with the same name, and the file of the machine with the
+    lowest number was fetched."""
 
     kind: ClassVar[str] = "fetched"
 
@@ -441,7 +440,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class CloudPolicy:
-    """The least policy for a cloud, in the form of the cloud's own tools; `apply` is the command that creates it."""
+    """The minimal policy for a cloud, in the format of the cloud's tools; `apply` is the command that creates it."""
 
     kind: ClassVar[str] = "policy"
 
@@ -453,7 +452,8 @@ class CloudPolicy:
 
 @dataclass(frozen=True, slots=True)
 class NetworkList:
-    """What clouds have for this installation: networks by region, and the bucket of `store_root` if it is theirs."""
+    """What clouds have for this installation: networks by region, and the bucket of `store_root` if it belongs to the
+    cloud."""
 
     kind: ClassVar[str] = "networks"
 
@@ -463,7 +463,7 @@ class NetworkList:
 
 @dataclass(frozen=True, slots=True)
 class SettingList:
-    """All settings in force."""
+    """All current settings."""
 
     kind: ClassVar[str] = "config"
 

@@ -106,7 +106,7 @@ def test_a_saving_that_is_not_known_is_not_told(account: Account, installation: 
     ):
         view, told = anywhere(account, used, "0.4", **changes)
         assert (view.saving_unknown, view.enabling) == (reason, ())
-        assert f"what enabling a cloud would save is not known: {reason}" in told
+        assert f"the saving from enabling a cloud is unknown: {reason}" in told
 
 
 @pytest.mark.parametrize("expected", [Expected(A10G, 0.1), None])

@@ -257,7 +257,7 @@ def test_up_and_down_with_a_cloud(bare: Account, installation: Installation) -> 
     [
         (("up", "--cloud", "gcp"), "not enabled"),
         (("up", "--cloud", "fake"), "needs no networks"),
-        (("down", "--cloud", "aws", "--force"), "ends no jobs"),
+        (("down", "--cloud", "aws", "--force"), "does not stop jobs"),
     ],
 )
 def test_what_up_and_down_cannot_do_is_named(
@@ -310,7 +310,7 @@ def test_throttled_calls_are_repeated_up_to_the_listing_at_the_end(bare: Account
 def test_doctor_says_what_is_there_and_what_makes_the_rest(bare: Account, installation: Installation) -> None:
     cloud, install = bare.connect(), installation.store.install_id
     (here, _) = state.networks(installation, cloud, "aws")
-    assert (here.state, here.found) == ("fail", "nothing is there")
+    assert (here.state, here.found) == ("fail", "it does not exist")
     assert "tradewind up --cloud aws" in here.fix
     cloud.set_up(install, quiet)
     assert [each.state for each in state.networks(installation, cloud, "aws")] == ["ok", "ok"]

@@ -96,7 +96,7 @@ def google(settings: Any, project: Project) -> Project:
 def test_up_makes_the_bucket_in_the_first_region_and_down_removes_it(google: Project) -> None:
     told = said("up", "--cloud", "gcp")
     assert "bucket gs://my-bucket was made in us-central1" in told
-    assert "bucket gs://my-bucket, made by Tradewind" in told
+    assert "bucket gs://my-bucket, created by Tradewind" in told
     assert "was made in" not in said("up", "--cloud", "gcp")
     (bucket,) = run("up", "--cloud", "gcp")["buckets"]
     assert (bucket["url"], bucket["region"], bucket["own"]) == ("gs://my-bucket", "us-central1", True)
@@ -328,7 +328,7 @@ def test_up_does_not_wait_longer_than_it_may_when_the_cloud_asks_to(google: Proj
     google.fails("POST", "/global/networks", times=None, answer=asks)
     with pytest.raises(ProviderFailure, match="the cloud asks to wait for 7200 s") as raised:
         service.set_up(installation, ["gcp"], quiet, clock=clock)
-    assert raised.value.hint == "run the command again in 7200 s: it goes on where it stopped"
+    assert raised.value.hint == "run the command again in 7200 s: it continues where it stopped"
     google.server.faults.clear()
     google.fails("POST", "/global/networks", times=None, answer=BUSY)
     with pytest.raises(ProviderFailure, match=r"not finished after 600 s: rateLimitExceeded"):

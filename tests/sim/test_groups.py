@@ -190,7 +190,7 @@ def test_a_job_that_is_resumed_says_for_which_jobs_it_still_waits(home: Simulate
     pause(home.installation, "b", caller=Caller("me"))
     home.until_state(b, "paused")
     said = resume(home.installation, "b", caller=Caller("me")).message
-    assert said == "b waits until a finished; then it starts on the offer that is best"
+    assert said == "b waits until a finished; then it starts on the best offer"
 
 
 def test_a_control_plane_that_starts_anew_keeps_the_order(home: SimulatedInstallation) -> None:
@@ -442,7 +442,7 @@ def test_a_budget_after_one_that_is_not_carried_out_yet_promises_no_parts(home: 
     a, b = side_by_side(home, {"a": 200, "b": 200})
     set_group_budget(home.installation, "chain", "2.00", caller=Caller("me"))
     second = set_group_budget(home.installation, "chain", "0.50", caller=Caller("me"))
-    assert second.message == "the budget of group chain becomes $0.50; a change that was requested before comes first"
+    assert second.message == "the budget of group chain becomes $0.50; an earlier request takes effect first"
     home.tick()
     assert home.read(lambda tx: tx.group("group_A")).budget_nano_usd == usd("2.00")
     set_budget(home.installation, a.id, "0.20", caller=Caller("me"))

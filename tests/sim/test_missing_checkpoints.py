@@ -194,7 +194,7 @@ def test_resume_does_not_promise_a_checkpoint_that_a_job_paused_without(
     home.until(lambda: len(home.events(job, "job.paused")) == 2)
     said = commands.resume(home.installation, job.id, caller=caller).message
     assert said == (
-        f"{job.name} paused without a checkpoint; it resumes from one if that is there now, else from step 0, on the "
+        f"{job.name} paused without a checkpoint; it resumes from one if there is one now, else from step 0, on the "
         "offer that is best now"
     )
 
@@ -208,6 +208,6 @@ def test_doctor_says_that_a_control_plane_still_uses_the_former_store_root(
     (home.installation.state_dir / "store-root").write_text(former)
     changed = replace(home.installation, config=replace(home.config, store_root=tmp_path))
     ((_, remedy),) = elsewhere(changed)
-    assert f"the control plane that runs goes on with {former}, and the jobs pause after the next start" in remedy
+    assert f"the running control plane keeps using {former}, and the jobs pause after its next start" in remedy
     check = store_root(changed)
-    assert (check.state, f"the control plane that runs uses {former}" in check.found) == ("warn", True)
+    assert (check.state, f"the running control plane uses {former}" in check.found) == ("warn", True)

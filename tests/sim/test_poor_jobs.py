@@ -63,7 +63,7 @@ def test_a_job_that_may_be_paused_again_is_resumed_with_a_warning_and_the_comman
     (enough,) = re.findall(r"a budget of \$(\d+\.\d\d) would be enough", why_paused(home, job))
     commands.set_budget(home.installation, "job", f"{float(enough) - 0.02:.2f}", caller=ME)
     said = commands.resume(home.installation, "job", caller=ME).message
-    assert re.search(r"; its \$0\.\d\d budget may pause it again; to be sure that it finishes: ", said)
+    assert re.search(r"; its \$0\.\d\d budget may pause it again; to let it finish: ", said)
     assert named_budget(said) == enough
 
 
@@ -114,7 +114,7 @@ def test_a_budget_below_what_is_spent_is_refused_with_the_smallest_that_is_accep
     with pytest.raises(UsageError, match=r"^job has already spent \$0\.0\d+$") as refused:
         commands.set_budget(home.installation, "job", "0.01", caller=ME)
     found = re.fullmatch(
-        r"to finish it: tradewind budget set job (\S+); the smallest that is accepted: tradewind budget set job (\S+?)"
+        r"to finish it: tradewind budget set job (\S+); the smallest allowed budget: tradewind budget set job (\S+?)"
         r"(; or stop spending: tradewind pause job)?",
         refused.value.hint,
     )

@@ -145,7 +145,7 @@ def test_a_job_paused_by_the_budget_of_its_project_is_resumed_with_a_warning_and
     home.settle(limit_s=2000.0)
     try:
         said = commands.resume(home.installation, "job", caller=ME).message
-        assert re.search(r"; the \$\S+ budget of project vision may pause it again; to be sure that it finishes", said)
+        assert re.search(r"; the \$\S+ budget of project vision may pause it again; to let it finish", said)
     except UsageError as refused:
         said = refused.hint
     (enough,) = re.findall(r"projects\.vision\.budget to (\d+\.\d\d) in tradewind\.toml \(tradewind down", said)
@@ -374,7 +374,7 @@ def test_the_budget_of_a_project_that_is_named_for_the_jobs_of_a_group_is_enough
         assert said.endswith("then tradewind resume --group sweep")
     else:
         said = resume_group(home.installation, "sweep", caller=ME).message
-        assert "; the $0.30 budget of project vision may pause them again; to be sure that they finish: raise " in said
+        assert "; the $0.30 budget of project vision may pause them again; to let them finish: raise " in said
     (enough,) = re.findall(r"projects\.vision\.budget to (\d+\.\d\d) in tradewind\.toml", said)
     raised(home, enough)
     if budget < 0.1:
@@ -395,6 +395,6 @@ def test_the_budget_of_a_project_that_is_named_for_one_job_says_that_others_need
         commands.resume(home.installation, "a", caller=ME)
     assert str(refused.value).endswith(f"the $0.015 budget of project vision is too small{others}")
     raised(home, "0.20")
-    assert f"the $0.20 budget of project vision may pause it again{others}; to be sure that it finishes: raise " in (
+    assert f"the $0.20 budget of project vision may pause it again{others}; to let it finish: raise " in (
         commands.resume(home.installation, "a", caller=ME).message
     )

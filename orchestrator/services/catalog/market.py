@@ -1,8 +1,8 @@
-"""The market of clouds and regions that are not enabled: collected prices, else those of the catalogue, with its
-hazards and transfer prices.
+"""The market of clouds and regions that are not enabled: collected prices, or else catalogue prices, with the hazards
+and transfer prices of the catalogue.
 
 The prices may be old, so decisions use `catalogue_limits`: prices older than `prices.max_age_days` are left out, and
-older prices than usual count as higher and less certain.
+prices that are older than usual are raised and count as less certain.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def catalogue_limits(config: Config) -> MoveLimits:
 
 
 def catalogue_market(now_ms: int, *, without: Collection[str] = (), heard: Collected = NOTHING) -> Market:
-    """The market of all clouds except `without`: the collected prices `heard`, else those of the catalogue. `now_ms` is
+    """The market of all clouds except `without`: the collected prices `heard`, or else catalogue prices. `now_ms` is
     real time. Raises CatalogError."""
     return _market(now_ms, elsewhere(heard, without), heard)
 
 
 def more_regions(now_ms: int, config: Config, enabled: Collection[str]) -> Market:
-    """The market of the regions that could be added to clouds that are enabled, at prices of the catalogue: of the
-    instance types that are configured there. Raises CatalogError."""
+    """The market of regions that could be added to enabled clouds: the instance types that are configured for each
+    cloud, at catalogue prices. Raises CatalogError."""
     rented = {name: table for name in enabled if (table := getattr(config.providers, name, None)) is not None}
     catalog = elsewhere(NOTHING, ())
     return _market(now_ms, [each for each in catalog if _could_be_added(each.offer, rented)], NOTHING)

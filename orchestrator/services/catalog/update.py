@@ -1,7 +1,7 @@
 """Updates the catalogue without a release: fetches a published one, checks it and activates it.
 
-A fetched catalogue is limited in size, must match its manifest, and must be plausible by itself and compared with the
-current one; otherwise nothing changes.
+A fetched catalogue is limited in size, must match its manifest, and must be plausible, both by itself and compared with
+the current one; otherwise nothing changes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _refuse_by_date(manifest: Manifest, before: Catalog, now_ms: int, force: boo
     if manifest.date < before.date and not force:
         raise UsageError(
             f"the catalogue of {manifest.date} is older than the current one of {before.date}",
-            hint="to install it anyway: --force",
+            hint="add --force to install it anyway",
         )
 
 
@@ -112,7 +112,7 @@ def _sound(folder: Path, before: Catalog, now_ms: int, force: bool) -> Catalog:
     if len(made.rows) < LEAST_LEFT * len(before.rows) and not force:
         raise UsageError(
             f"the catalogue of {made.date} has {len(made.rows)} offers; the current one has {len(before.rows)}",
-            hint="it may be damaged; to install it anyway: --force",
+            hint="it may be damaged; add --force to install it anyway",
         )
     return made
 
@@ -134,7 +134,7 @@ def _origin(at: str, *, pinned: bool) -> _Origin:
         if parts.scheme == "http" and parts.hostname not in LOOPBACK and not pinned:
             raise UsageError(
                 f"{_shown(at)} is not encrypted: the catalogue could be replaced in transit",
-                hint="use https, or give the manifest's hash: --sha256",
+                hint="use https, or give the manifest's hash with --sha256",
             )
         return _Url(at)
     if parts.scheme and re.fullmatch(r"[a-zA-Z][a-zA-Z0-9+.-]+:.*", at):

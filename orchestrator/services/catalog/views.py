@@ -48,8 +48,8 @@ class FlaggedRow:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorRow:
-    """An accelerator that Tradewind's trainers cannot use yet, with its lowest prices at a provider per chip and hour,
-    on demand and spot (None: unknown). `newest` is an ISO day."""
+    """An accelerator that Tradewind's trainers cannot use yet, with its lowest prices at a provider, on demand and
+    spot, per chip and hour (None: unknown). `newest` is an ISO day."""
 
     accelerator: str
     provider: str
@@ -64,7 +64,7 @@ class AcceleratorRow:
 @dataclass(frozen=True, slots=True)
 class CatalogView:
     """The catalogue. `date` is the day on which it was compiled; `installed`: it was installed by `catalog update` and
-    did not come with Tradewind. `damage` is the reason why an installed one is not used."""
+    is not the one included in Tradewind. `damage` is the reason why an installed catalogue is not used."""
 
     kind: ClassVar[str] = "catalog"
 

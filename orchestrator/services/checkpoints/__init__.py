@@ -1,1 +1,1 @@
-"""A job's checkpoints, for people: listed, verified, pruned and exported."""
+"""Lists, verifies, prunes and exports the checkpoints of a job, for users."""

@@ -19,7 +19,7 @@ MOST_NAMED = 3
 
 
 def elsewhere(installation: Installation) -> list[tuple[str, str]]:
-    """For each former `store_root` that has something of jobs that have not ended: which jobs, in words, and the
+    """For each former `store_root` with data of jobs that have not ended: a sentence that names these jobs, and the
     remedy. Raises StoreError."""
     with installation.store.read() as tx:
         if not installation.has_former_root(tx):
@@ -39,8 +39,8 @@ def elsewhere(installation: Installation) -> list[tuple[str, str]]:
 
 
 def is_copied(installation: Installation, job: Job, left: LeftBehind) -> bool:
-    """Whether the checkpoints of the job's latest run, or its code, are in the present place too. False if that cannot
-    be read."""
+    """Whether the checkpoints of the job's latest run, or its code, are also in the current `store_root`. False if it
+    cannot be read."""
     try:
         if left.latest is None:
             return has_code(installation, job)
@@ -55,18 +55,18 @@ def _words(installation: Installation, root: str, jobs: list[Job], names: Mappin
     more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
     count = "1 job that has not ended has" if len(jobs) == 1 else f"{len(jobs)} jobs that have not ended have"
     present = installation.config.store_root
-    return f"{count} checkpoints or code in {root}, and store_root is {present} now: {named}{more}"
+    return f"{count} checkpoints or code in {root}, but store_root is now {present}: {named}{more}"
 
 
 def _meanwhile(installation: Installation) -> str:
-    """What becomes of the jobs. A control plane that runs keeps the `store_root` with which it began."""
+    """What happens to the jobs until then. A running control plane keeps the `store_root` that it started with."""
     if (used := installation.root_in_use()) is not None and control_plane(installation).running:
-        return f"the control plane that runs goes on with {used}, and the jobs pause after the next start"
+        return f"the running control plane keeps using {used}, and the jobs pause after its next start"
     return "until then they pause"
 
 
 def _remedy(root: str, name: str, meanwhile: str) -> str:
     return (
         f"set store_root back to {root} (tradewind down, then tradewind up), or copy what "
-        f"`tradewind checkpoints ls {name}` names; {meanwhile}; tradewind cancel works as always"
+        f"`tradewind checkpoints ls {name}` names; {meanwhile}; tradewind cancel still works"
     )

@@ -1,4 +1,4 @@
-"""Exports a checkpoint to a file that other programs read: with torch.load, or safetensors."""
+"""Exports a checkpoint to a file that other programs can read, with torch.load or safetensors."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from trainers.errors import message_of
 
 TORCH, SAFETENSORS = "torch", "safetensors"
 _OWN = ("given", "rng", "transient")
-"""What only a resume by Tradewind can use."""
+"""Parts that only Tradewind can use, to resume a job."""
 
 
 def export(
     installation: Installation, ref: str, path: Path, *, name: str | None = None, replace: bool = False
 ) -> CheckpointExported:
-    """Write the newest checkpoint of a job that verifies, or the one of that name, to a file. The end of `path` says
-    how: ".safetensors" has the tensors of the model; others are for torch.load, and have all parts that the program
-    attached, the step and the epoch.
+    """Write the newest intact checkpoint of a job, or the one with the given name, to a file. The suffix of `path`
+    selects the format: ".safetensors" has the tensors of the model; other files are for torch.load and have all parts
+    that the program attached, the step and the epoch.
 
-    The file appears when it is complete. Raises NotFoundError, StoreError, MissingExtraError, and UsageError for a file
-    that exists unless `replace`, what is not a file, and a folder that is not there.
+    The file appears only when it is complete. Raises NotFoundError, StoreError, MissingExtraError, and UsageError if
+    the file exists (unless `replace`), if it is not a regular file, or if its folder does not exist.
     """
     _require_place(path, replace=replace)
     try:
@@ -64,9 +64,9 @@ def export(
 
             torch.save({**parts, "step": found.name.step, "epoch": found.position["epochs_done"]}, partial)
         os.replace(partial, path)
-    except (OSError, RuntimeError) as error:  # torch raises the latter
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError
         raise StoreError(
-            f"{path} cannot be written: {message_of(error)}", hint="name a file in a folder with space"
+            f"{path} cannot be written: {message_of(error)}", hint="choose a file on a disk with free space"
         ) from error
     finally:
         with suppress(OSError):
@@ -79,11 +79,11 @@ def export(
 def _require_place(path: Path, *, replace: bool) -> None:
     """Raises UsageError unless the file may be written there."""
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}", hint="make it first, or name a file in another one")
+        raise UsageError(f"there is no folder {path.parent}", hint="create it, or choose a file in another folder")
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a file", hint="name a file")
+        raise UsageError(f"{path} is not a file", hint="choose the path of a file")
     if path.exists() and not replace:
-        raise UsageError(f"{path} exists", hint="add --force to replace it")
+        raise UsageError(f"{path} already exists", hint="add --force to replace it")
 
 
 def _named(root: Any, job_id: str, text: str) -> ManifestName:
@@ -103,8 +103,10 @@ def _write_safetensors(path: Path, model: Any, about: dict[str, str]) -> None:
         raise MissingExtraError("safetensors", "export") from error
     tensors = dict(_tensors(model, ""))
     if not tensors:
-        raise UsageError("the model of this checkpoint has no tensors", hint="name a .pt file: it has everything else")
-    # tied tensors must not share memory there: each name has values of its own
+        raise UsageError(
+            "the model of this checkpoint has no tensors", hint="export to a .pt file, which has everything else"
+        )
+    # safetensors does not allow tied tensors to share memory, so each name gets a copy
     try:
         save_file({key: tensor.contiguous().clone() for key, tensor in tensors.items()}, path, metadata=about)
     except import_module("safetensors").SafetensorError as error:

@@ -19,7 +19,7 @@ from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
 
 LARGEST = 10**18 - 1
-"""A generation that no run has: all checkpoints of the job may count for it."""
+"""A generation that no run has, so that all checkpoints of the job may be used."""
 
 
 @contextmanager
@@ -40,7 +40,8 @@ def place_of(installation: Installation, ref: str) -> tuple[Job, ObjectStore]:
 
 
 def checkpoints(installation: Installation, ref: str, *, verify: bool = False) -> CheckpointList:
-    """The checkpoints of a job. With `verify`, every byte of them is read; otherwise only whether everything is there.
+    """The checkpoints of a job. With `verify`, every byte of them is read; otherwise it only checks that all parts
+    exist.
 
     Raises NotFoundError, StoreError.
     """
@@ -48,7 +49,7 @@ def checkpoints(installation: Installation, ref: str, *, verify: bool = False) -
     found = list[StoredCheckpoint]()
     with readable():
         counting = set[ManifestName]()
-        with suppress(DamagedCheckpoint):  # of a fence: the first of them says so
+        with suppress(DamagedCheckpoint):  # a damaged fence: the first checkpoint reports it
             counting = {*store.counting(root, job.id, LARGEST)}
         known = frozenset[str]()
         for name in store.manifests(root, job.id):
@@ -60,13 +61,13 @@ def checkpoints(installation: Installation, ref: str, *, verify: bool = False) -
 
 
 def what_is_left(installation: Installation, job: Job) -> str:
-    """What the job saved under a former `store_root` and is not in the present one, and the remedy; "" if there is
-    nothing. Raises StoreError."""
+    """What the job saved in a former `store_root` that is missing in the current one, and the remedy; "" if nothing is
+    missing. Raises StoreError."""
     with installation.store.read() as tx:
         left = left_behind(installation, tx, job)
     if left is None or left.latest is None or is_copied(installation, job, left):
         return ""
-    return f"{left.what}, and store_root is {installation.config.store_root} now: {left.remedy}"
+    return f"{left.what}, but store_root is now {installation.config.store_root}: {left.remedy}"
 
 
 def _one(
@@ -79,7 +80,7 @@ def _one(
             store.verify(root, job_id, name)
         else:
             missing = manifest.chunks() - store.chunk_sizes(root, job_id, manifest.chunks()).keys()
-            problem = f"{len(missing)} of its chunks are missing, {min(missing)} for example" if missing else ""
+            problem = f"{len(missing)} of its chunks are missing, for example {min(missing)}" if missing else ""
     except DamagedCheckpoint as damage:
         problem = damage.message
     except CheckpointError as newer:
@@ -111,27 +112,27 @@ def _described(
 def prune(
     installation: Installation, ref: str, *, keep: int, hourly: int = 0, best: int = 0, dry_run: bool = False
 ) -> CheckpointsPruned:
-    """Delete the checkpoints of a job that is not running, except the `keep` last ones, the last one of each of the
-    `hourly` latest hours, and the `best` ones by loss; and all data that no checkpoint needs.
+    """Delete the checkpoints of a job that is not running, except the newest `keep`, the last one of each of the latest
+    `hourly` hours, and the `best` by loss; and all data that no checkpoint needs.
 
-    Raises NotFoundError, StoreError, UsageError while a run of the job could write.
+    Raises NotFoundError, StoreError, and UsageError while a run of the job could write checkpoints.
     """
     if keep < 1:
-        raise UsageError("at least one checkpoint is kept", hint="use --keep 1 or more")
+        raise UsageError("at least one checkpoint must be kept", hint="use --keep 1 or more")
     job, root = place_of(installation, ref)
     with installation.store.read() as tx:
         open_runs = [run for run in tx.runs(job_id=job.id) if run.end is None]
         name = tx.typed_name(job.id, job.name)
     if open_runs:
         raise UsageError(
-            f"{job.name} is running: its run deletes old checkpoints itself, and writes new ones meanwhile",
-            hint=f"set checkpoint.keep in its job file, or first: tradewind pause {name}",
+            f"{job.name} is running: its run deletes old checkpoints itself and writes new ones",
+            hint=f"set checkpoint.keep in its job file, or first run: tradewind pause {name}",
         )
     wanted = Keep(keep, hourly, best)
     with readable():
         owner = store.fence(root, job.id)
         if owner is None:
-            hint = what_is_left(installation, job) or f"tradewind status {name} shows what it did"
+            hint = what_is_left(installation, job) or f"see what it did: tradewind status {name}"
             raise NotFoundError(f"{job.name} has no checkpoints", hint=hint)
         gone, freed_bytes = surplus(root, job.id, owner.generation, wanted)
         kept = [name for name in store.manifests(root, job.id) if name not in gone]

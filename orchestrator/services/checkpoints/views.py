@@ -8,9 +8,9 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """One checkpoint. `counts`: a run of the job may start from it; others were written by a run that had lost the job.
-    `new_bytes`: what no earlier one of these has. `saved_at_ms` (by the clock of the machine) and `loss` are None if it
-    does not say. `problem`: what is wrong with it, "" if nothing was found.
+    """One checkpoint. `counts`: a run of the job may start from it; other checkpoints were written by a run that no
+    longer owned the job. `new_bytes`: data that no earlier checkpoint of the list has. `saved_at_ms` (by the clock of
+    the machine) and `loss` are None if not recorded. `problem`: what is wrong with it, "" if nothing was found.
     """
 
     name: str
@@ -27,8 +27,8 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointList:
-    """The checkpoints of a job, the newest first. `verified`: every byte of them was read. `elsewhere`: what the job
-    saved under a former `store_root` and is not here, and the remedy; "" if there is nothing."""
+    """The checkpoints of a job, newest first. `verified`: every byte of them was read. `elsewhere`: what the job saved
+    in a former `store_root` that is missing in the current one, and the remedy; "" if nothing is missing."""
 
     kind: ClassVar[str] = "checkpoints"
 
@@ -41,13 +41,13 @@ class CheckpointList:
 
     @property
     def damaged(self) -> tuple[StoredCheckpoint, ...]:
-        """Those of which something is missing or altered."""
+        """The checkpoints with missing or altered data."""
         return tuple(each for each in self.checkpoints if each.problem)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsPruned:
-    """What was deleted of a job's checkpoints. `dry_run`: nothing was."""
+    """The deleted checkpoints of a job. `dry_run`: nothing was deleted."""
 
     kind: ClassVar[str] = "checkpoints-pruned"
 
@@ -62,7 +62,7 @@ class CheckpointsPruned:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointExported:
-    """A file with the content of a checkpoint. `skipped`: newer ones that are damaged, and why."""
+    """A file with the content of a checkpoint. `skipped`: newer checkpoints that are damaged, and why."""
 
     kind: ClassVar[str] = "checkpoint-exported"
 

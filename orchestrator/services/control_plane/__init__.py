@@ -1,1 +1,1 @@
-"""This host's control plane: starting, finding and ending it; settings, log and unmanaged machines."""
+"""This host's control plane: starts, finds and stops it; settings, log and unmanaged machines."""

@@ -1,6 +1,6 @@
 """The log of a background control plane: its stderr, written to a file with rotation.
 
-Rotation redirects the file descriptors themselves, so that everything that the process writes ends up in the log.
+Rotation redirects the file descriptors, so that everything that the process writes ends up in the log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.config.private import append_privately
 
 LIMIT_BYTES = 10_000_000
 SET_ASIDE = 2
-"""Number of older files that are kept; control-plane.log.1 is the newest of them."""
+"""Number of older log files that are kept; control-plane.log.1 is the newest."""
 
 _STDOUT, _STDERR = 1, 2
 

@@ -1,4 +1,4 @@
-"""The bucket that `store_root` names: `up --cloud` of its cloud makes it, `down --cloud` removes it if it is empty."""
+"""The bucket of `store_root`: `up --cloud` of its cloud creates it, `down --cloud` removes it if it is empty."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ _S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 @dataclass(frozen=True, slots=True)
 class StoreBucket:
-    """The bucket of an installation at the provider that makes it. `name` as in MakesBuckets; `region` is where it is
-    made if it is not there."""
+    """The bucket of an installation at the provider that creates it. `name` as in MakesBuckets; `region` is where it is
+    created if it does not exist."""
 
     provider: MakesBuckets
     install: str
     name: str
     region: str
     looked_for_in: str
-    """The only region in which clients look for it; "" if they find it anywhere."""
+    """The only region in which clients look for it; "" if they find it in any region."""
 
     def found(self) -> Bucket | None:
-        """What is there. Raises ProviderError."""
+        """The bucket if it exists. Raises ProviderError."""
         return self.provider.bucket(self.install, self.name)
 
     def make(self, progress: Callable[[str], None]) -> None:
-        """See MakesBuckets; and say what must be set for clients to find it. Raises ProviderError."""
+        """As in MakesBuckets; also reports the setting that clients need to find it. Raises ProviderError."""
         self.provider.make_bucket(self.install, self.name, self.region, progress)
         if self.looked_for_in and (bucket := self.found()) is not None and bucket.region != self.looked_for_in:
-            progress(f"set AWS_REGION={bucket.region}: clients of S3 look for the bucket in that region only")
+            progress(f"set AWS_REGION={bucket.region}: S3 clients look for the bucket in that region only")
 
     def remove(self, progress: Callable[[str], None]) -> None:
-        """See MakesBuckets. Raises ProviderError."""
+        """As in MakesBuckets. Raises ProviderError."""
         self.provider.remove_bucket(self.install, self.name, progress)
 
 
 def store_bucket(installation: Installation, cloud: str, environ: Mapping[str, str] = os.environ) -> StoreBucket | None:
-    """The bucket of `store_root`, if it is one of this cloud; None if it is a folder, a bucket of another cloud, or one
-    of a store with an address of its own. Raises UsageError if the storage account of a container is not named."""
+    """The bucket of `store_root`, if it belongs to this cloud; None if it is a folder, a bucket of another cloud, or a
+    bucket of a store with a custom endpoint. Raises UsageError if the storage account of a container is not set."""
     config, provider = installation.config, installation.providers[cloud]
     root = str(config.store_root)
     if bucket_cloud(config, root, environ) != cloud or not isinstance(provider, MakesBuckets):
@@ -59,7 +59,8 @@ def store_bucket(installation: Installation, cloud: str, environ: Mapping[str, s
 
 
 def _region(config: Config, cloud: str, place: Place, environ: Mapping[str, str]) -> str:
-    """As declared (for S3 also by AWS's own variables), else the first one in which machines are rented."""
+    """The configured region (for S3 also from AWS's own variables), else the first region in which machines are
+    rented."""
     named = next(filter(None, map(environ.get, _S3_REGIONS)), None) if place.service is S3 else None
     first: str = getattr(config.providers, cloud).regions[0]
     return config.store_region or named or first
@@ -70,4 +71,4 @@ def _name(place: Place, environ: Mapping[str, str]) -> str:
         return place.bucket
     if account := environ.get(ACCOUNT):
         return f"{account}/{place.bucket}"
-    raise UsageError(f"{place.url} is a container of a storage account that is not named", hint=f"set {ACCOUNT}")
+    raise UsageError(f"the storage account of the container {place.url} is not known", hint=f"set {ACCOUNT}")

@@ -1,6 +1,6 @@
-"""Starts and ends this host's control plane, for the command line and the SDK.
+"""Starts and stops this host's control plane, for the command line and the SDK.
 
-`up` is idempotent. `down` pauses every job with a checkpoint, ends the control plane and every machine, and leaves no
+`up` is idempotent. `down` pauses every job with a checkpoint, stops the control plane and all machines, and leaves no
 process behind.
 """
 
@@ -58,12 +58,12 @@ OTHER_DOWN_TIMEOUT_S = 60.0
 _OF_CONTROL_PLANE = ("AWS_", "AZURE_", "GOOGLE_", "PG", "TRADEWIND_")
 """Prefixes of environment variables that are settings or give access to clouds and databases."""
 
-SUCCESSOR_S = 1.0  # a standby campaigns three times in it
+SUCCESSOR_S = 1.0  # long enough for three attempts of a standby to take over
 
 
 def control_plane(installation: Installation) -> LeaderInfo | None:
-    """The leading control plane, or None. One on another machine, in another container or boot is watched for some
-    seconds. Raises SupersededError if this store is a copy of the one that it serves."""
+    """The leading control plane, or None. A control plane on another machine, in another container or from another boot
+    is watched for some seconds. Raises SupersededError if this store is a copy of the one that it serves."""
     leader = installation.store.leader(watch=True)
     if leader is None or not may_act(leader):
         return None
@@ -73,9 +73,9 @@ def control_plane(installation: Installation) -> LeaderInfo | None:
 
 
 def up(config: Config, *, progress: Callable[[str], None], warn: Callable[[str, str], None]) -> LeaderInfo:
-    """Starts this host's control plane in the background, unless it runs. `warn` is called with what is wrong and does
-    not prevent that, and the remedy. Raises SiteError, MissingExtraError; SupersededError if this store is a copy and
-    the original has acted since it was copied."""
+    """Starts this host's control plane in the background, unless it runs. `warn` is called with each problem that does
+    not prevent this, and the remedy. Raises SiteError, MissingExtraError; SupersededError if this store is a copy and
+    the original was used after it was copied."""
     installation = open_installation(config, starts=True)
     try:
         claims.check(installation, Within())  # first: a copied store names the original's control plane
@@ -87,8 +87,9 @@ def up(config: Config, *, progress: Callable[[str], None], warn: Callable[[str, 
 def started_once(
     installation: Installation, start: Callable[[], LeaderInfo], *, progress: Callable[[str], None] = lambda _: None
 ) -> LeaderInfo:
-    """The leading control plane, started by `start` if there is none. If several processes on this host ask at once,
-    one of them starts it and the others wait. Raises SiteError, also if one is there that attends to no jobs."""
+    """The leading control plane, started by `start` if there is none. If several processes on this host call it at
+    once, one of them starts it and the others wait. Raises SiteError, also if the running control plane cannot attend
+    to jobs."""
     running = control_plane(installation)
     if running is None:
         with _turn_to_start(installation.state_dir / "up.lock", progress):
@@ -97,7 +98,7 @@ def started_once(
                 return start()
     if unattended := presence.control_plane(installation).unattended:
         why, remedy = unattended
-        raise SiteError(why, hint=f"to go on: {remedy}")
+        raise SiteError(why, hint=f"to continue: {remedy}")
     progress(f"the control plane is already running (process {running.pid})")
     return running
 
@@ -126,7 +127,7 @@ def _turn_to_start(path: Path, progress: Callable[[str], None]) -> Iterator[None
 
 
 def _start(installation: Installation, progress: Callable[[str], None], warn: Callable[[str, str], None]) -> LeaderInfo:
-    require_ray()  # the control plane could start without it, but no job
+    require_ray()  # the control plane would start without Ray, but jobs would not
     differences = project_limits.keep(installation)
     for found, remedy in (*differences.lost, *elsewhere(installation)):
         warn(found, remedy)
@@ -166,7 +167,7 @@ def environment_to_keep(installation: Installation, environment: Mapping[str, st
     """The environment for background processes, without the secrets of jobs that have not ended. Variables that the
     control plane itself reads are kept. Raises StoreError."""
     with installation.store.read() as tx:
-        jobs = tx.outlines(ended=False)  # those with an unreadable job file name none, and are never started
+        jobs = tx.outlines(ended=False)  # jobs with an unreadable job file name no secrets, and are never started
     named = {name for job in jobs for name in job.spec.train.secrets}
     return {
         name: value for name, value in environment.items() if name not in named or name.startswith(_OF_CONTROL_PLANE)
@@ -174,14 +175,15 @@ def environment_to_keep(installation: Installation, environment: Mapping[str, st
 
 
 def down(config: Config, *, progress: Callable[[str], None], force: bool = False, keep_jobs: bool = False) -> bool:
-    """Ends the control plane and, unless `keep_jobs`, everything that runs here. Returns whether one was ended.
+    """Stops the control plane and, unless `keep_jobs`, all jobs and machines. Returns whether a control plane was
+    stopped.
 
-    Jobs are first paused with a checkpoint; with `force` they are not. The cost of machines until now is booked. While
-    machines are ended and booked this process leads the store, so that no control plane rents or books meanwhile; if
-    one takes over nevertheless, it is ended, too, and `down` starts again. Raises UsageError if the control plane runs
+    Unless `force`, jobs are first paused with a checkpoint. Costs of machines until now are booked. While it ends and
+    books machines this process is the leader of the store, so that no control plane rents or books at the same time; if
+    one takes over anyway, it is stopped, too, and `down` starts again. Raises UsageError if the control plane runs
     elsewhere or another `down` is running; ProviderFailure if a provider does not respond; SupersededError, with
-    nothing ended, if this store is a copy and the original has acted since it was copied; StoreError, which names what
-    was not ended, if the store cannot be read or written, such as on a full disk.
+    nothing stopped, if this store is a copy and the original was used after it was copied; StoreError, which names what
+    was not stopped, if the store cannot be read or written, for example on a full disk.
     """
     try:
         installation = open_installation(config)
@@ -193,7 +195,7 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
         claims.check(installation, Within())  # as in `up`: a copied store names the original's process
         running = _of_this_host(control_plane(installation))
         if running is not None and process_stopped(running.pid):
-            progress(f"continuing the control plane (process {running.pid}), which is stopped, so that it can end")
+            progress(f"continuing the suspended control plane (process {running.pid}), so that it can end")
             os.kill(running.pid, signal.SIGCONT)
         if running is not None and not force and not keep_jobs:
             _pause_all(installation, progress)
@@ -226,13 +228,13 @@ def down(config: Config, *, progress: Callable[[str], None], force: bool = False
 
 
 def _add(error: TradewindError, left: str) -> None:
-    """Let the error also say what was not ended, and what ends it."""
+    """Add to the error what was not stopped, and the command that stops it."""
     error.args = (f"{error}; {left}",)
     error.hint = "; ".join(filter(None, (error.hint, "then run `tradewind down` again")))
 
 
 def _left(installation: Installation, running: LeaderInfo | None, *, ended: bool) -> str:
-    """What was and was not ended, by the providers' own lists of machines."""
+    """What was and was not stopped, according to the providers' lists of machines."""
     parts = ["the control plane was ended"] if ended else []
     if running is not None and not ended:
         parts.append(f"the control plane (process {running.pid}) was not ended")
@@ -246,9 +248,9 @@ def _left(installation: Installation, running: LeaderInfo | None, *, ended: bool
     parts.append(
         f"machines that still run: {_named(alive[:MOST_NAMED], len(alive))}"
         if alive
-        else "no other machine runs"
+        else "no other machines run"
         if len(parts) > 1
-        else "no machine runs"
+        else "no machines run"
     )
     return ", ".join(parts)
 
@@ -257,7 +259,7 @@ def _of_this_host(leader: LeaderInfo | None) -> LeaderInfo | None:
     """Raises UsageError if the leader runs on another host or in another container, where its pid is not valid here."""
     if leader is not None and leader.alive is None:
         raise UsageError(
-            f"the control plane {leader.holder} runs on {leader.host}, or in another container", hint="end it there"
+            f"the control plane {leader.holder} runs on {leader.host}, or in another container", hint="stop it there"
         )
     return leader
 
@@ -284,11 +286,11 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
         progress(f"pausing 1 job, with a checkpoint if it runs (to resume it: tradewind resume {shown[0]})")
     else:
         progress(
-            f"pausing {len(asked)} jobs, those that run with a checkpoint "
-            f"(to resume them: tradewind resume JOB, of {_named(shown, len(jobs))})"
+            f"pausing {len(asked)} jobs, running ones with a checkpoint "
+            f"(to resume them: tradewind resume JOB, for {_named(shown, len(jobs))})"
         )
     if unreported:
-        progress(f"no step was reported by {_named(unreported, len(unreported))}: {OWN_STATE}")
+        progress(f"no steps were reported by {_named(unreported, len(unreported))}: {OWN_STATE}")
     deadline = time.monotonic() + PAUSE_TIMEOUT_S
     while time.monotonic() < deadline:
         with installation.store.read() as tx:
@@ -299,8 +301,8 @@ def _pause_all(installation: Installation, progress: Callable[[str], None]) -> N
 
 
 def _end_machines(installation: Installation, progress: Callable[[str], None]) -> list[ProviderError] | None:
-    """Ends and books all machines, as the leader. Returns the providers' errors; None if a control plane leads instead
-    or took over meanwhile."""
+    """Ends and books all machines, as the leader. Returns the providers' errors; None if a control plane leads or took
+    over in the meantime."""
     leadership = _lead(installation)
     if leadership is None:
         return None
@@ -308,7 +310,7 @@ def _end_machines(installation: Installation, progress: Callable[[str], None]) -
         with installation.store.pulse(leadership):
             return shut_down(installation, leadership, progress, Within())
     except NotLeaderError:
-        progress("a control plane took over meanwhile")
+        progress("a control plane took over in the meantime")
         return None
     finally:
         installation.store.resign(leadership)
@@ -326,7 +328,7 @@ def _lead(installation: Installation) -> Leadership | None:
             if waited_s > OTHER_DOWN_TIMEOUT_S:
                 raise UsageError(
                     f"another `tradewind down` (process {leader.pid} on {leader.host}) is running",
-                    hint="wait for its end, or end that process",
+                    hint="wait until it ends, or end that process",
                 )
         elif leader is not None and (leader.alive or waited_s > 2 * TAKEOVER_S):
             return None
@@ -335,7 +337,7 @@ def _lead(installation: Installation) -> Leadership | None:
 
 
 def _successor(installation: Installation) -> LeaderInfo | None:
-    """A standby control plane that has taken over, after waiting long enough for one to do so; else None."""
+    """The standby control plane that has taken over, if any; waits long enough for one to do so."""
     deadline = time.monotonic() + SUCCESSOR_S
     while (running := control_plane(installation)) is None and time.monotonic() < deadline:
         time.sleep(0.05)

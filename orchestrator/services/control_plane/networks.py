@@ -1,5 +1,5 @@
-"""What a cloud needs before machines can be rented, made by `up --cloud` and removed by `down --cloud`: networks, and
-the bucket of `store_root`, if it is one of that cloud."""
+"""What a cloud needs before machines can be rented: networks, and the bucket of `store_root` if it belongs to that
+cloud. `up --cloud` creates them, `down --cloud` removes them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Found = TypeVar("Found")
 
 
 def networks(installation: Installation, clouds: Sequence[str]) -> NetworkList:
-    """What is there, by cloud and region. Raises UsageError, ProviderFailure."""
+    """Existing networks and buckets, by cloud and region. Raises UsageError, ProviderFailure."""
     try:
         return _listed(installation, clouds)
     except ProviderError as error:
@@ -38,13 +38,13 @@ def networks(installation: Installation, clouds: Sequence[str]) -> NetworkList:
 def set_up(
     installation: Installation, clouds: Sequence[str], progress: Progress, *, clock: Clock | None = None
 ) -> NetworkList:
-    """Make what is missing in these clouds. Raises UsageError for one that is not enabled, ProviderFailure."""
+    """Create what is missing in these clouds. Raises UsageError for a cloud that is not enabled, ProviderFailure."""
     needing = {name: _needing(installation, name) for name in clouds}
     clock = clock or installation.outside_clock
     for name, provider in needing.items():
         bucket = store_bucket(installation, name)
         _finished(partial(provider.set_up, installation.store.install_id, progress), progress, clock)
-        if bucket is not None:  # at Azure in the resource group that was just made
+        if bucket is not None:  # at Azure, in the resource group that was just created
             _finished(partial(bucket.make, progress), progress, clock)
     return _finished(partial(_listed, installation, clouds), progress, clock)
 
@@ -52,9 +52,9 @@ def set_up(
 def tear_down(
     installation: Installation, clouds: Sequence[str], progress: Progress, *, clock: Clock | None = None
 ) -> NetworkList:
-    """Remove everything in these clouds, but no bucket that holds something or that Tradewind did not make. Waits for
+    """Remove everything in these clouds, except buckets that are not empty or that Tradewind did not create. Waits for
     machines that are ending. Raises UsageError while machines are up there, and for a cloud that is not enabled;
-    ProviderFailure. Networks are removed even if the bucket cannot be."""
+    ProviderFailure. Networks are removed even if the bucket cannot be removed."""
     needing = {name: _needing(installation, name) for name in clouds}
     clock = clock or installation.outside_clock
     failed: TradewindError | None = None
@@ -65,7 +65,7 @@ def tear_down(
 
     for name, provider in needing.items():
         _finished(partial(_refuse_machines, installation, provider), progress, clock)
-        try:  # first, because at Azure it is in the resource group
+        try:  # first, because at Azure the bucket is in the resource group
             if (bucket := store_bucket(installation, name)) is not None:
                 _finished(partial(bucket.remove, progress), progress, clock)
         except TradewindError as error:
@@ -95,7 +95,7 @@ def _needing(installation: Installation, name: str) -> NeedsNetworks:
         hint = f"add it to providers.enabled in tradewind.toml (enabled: {enabled})"
         raise UsageError(f"the provider {name} is not enabled", hint=hint)
     if not isinstance(provider, NeedsNetworks):
-        raise UsageError(f"the provider {name} needs no networks", hint="its machines can be rented without")
+        raise UsageError(f"the provider {name} needs no networks", hint="its machines can be rented without them")
     return provider
 
 
@@ -108,7 +108,7 @@ def _refuse_machines(installation: Installation, provider: NeedsNetworks) -> Non
         named = ", ".join(up[:MOST_NAMED]) + (f" and {len(up) - MOST_NAMED} more" if len(up) > MOST_NAMED else "")
         raise UsageError(
             f"machines of this installation are up on {provider.name}: {named}",
-            hint="end them first: tradewind down; those that it does not know: tradewind reap MACHINE",
+            hint="first run: tradewind down; for machines that this does not end: tradewind reap MACHINE",
         )
     if listed:
         what = "1 machine is" if len(listed) == 1 else f"{len(listed)} machines are"
@@ -116,7 +116,7 @@ def _refuse_machines(installation: Installation, provider: NeedsNetworks) -> Non
 
 
 def _finished(do: Callable[[], Found], progress: Progress, clock: Clock) -> Found:
-    """Repeat `do` as long as it needs time, no sooner than the cloud asks. Raises ProviderFailure."""
+    """Repeat `do` until it has finished, no sooner than the cloud asks. Raises ProviderFailure."""
     began_s = clock.monotonic_s()
     while True:
         try:
@@ -124,10 +124,10 @@ def _finished(do: Callable[[], Found], progress: Progress, clock: Clock) -> Foun
         except (UnavailableError, ThrottledError) as error:
             wait_s = max(ASK_EVERY_S, error.retry_after_s or 0.0)
             if wait_s > WAITS_FOR_S:
-                hint = error.hint or f"run the command again in {wait_s:.0f} s: it goes on where it stopped"
+                hint = error.hint or f"run the command again in {wait_s:.0f} s: it continues where it stopped"
                 raise ProviderFailure(f"the cloud asks to wait for {wait_s:.0f} s: {error}", hint=hint) from error
             if clock.monotonic_s() - began_s + wait_s > WAITS_FOR_S:
-                hint = error.hint or "run the command again: it goes on where it stopped"
+                hint = error.hint or "run the command again: it continues where it stopped"
                 raise ProviderFailure(f"not finished after {WAITS_FOR_S:.0f} s: {error}", hint=hint) from error
             progress(f"waiting: {error}")
             clock.sleep(wait_s)

@@ -11,19 +11,19 @@ from orchestrator.store import LeaderInfo
 from providers.procfs import process_stopped
 
 BACKGROUND = "--background"
-"""Argument of the process that `tradewind up` starts: it logs to a file and exits if another one leads."""
+"""Argument of the process that `tradewind up` starts: it logs to a file and exits if another control plane leads."""
 
 DOWN = "down:"
 """Prefix of the leader name of `tradewind down`, which leads while it ends everything and is not a control plane."""
 
 
 FULL_BYTES = 1_000_000
-"""With less free space than this, most of what a control plane stores finds no room."""
+"""With less free space than this, most writes of a control plane fail."""
 
 
 def control_plane(installation: Installation, *, watch: bool = False) -> ControlPlaneView:
-    """The control plane of this store. One on another machine or boot counts as running, unless `watch` shows for some
-    seconds that it sends no heartbeat."""
+    """The control plane of this store. One on another machine or from another boot counts as running, unless `watch`
+    finds no heartbeat for some seconds."""
     leader = installation.store.leader(watch=watch)
     full = disk_full(installation.state_dir)
     if leader is None or not may_act(leader):

@@ -1,4 +1,4 @@
-"""Limits of projects that a control plane lacks, or has changed, because it was started with another configuration."""
+"""Project limits that a control plane lost or changed because it was started with another configuration."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LIMITS = ("max_instances", "max_usd_per_hour", "budget")
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What differs from the limits that the last control plane had: projects that `lost` theirs, each in words and the
-    remedy, and what was `changed`, in words."""
+    """Differences from the limits of the previous control plane: for each project that `lost` its limits a sentence and
+    the remedy; for each change a sentence in `changed`."""
 
     lost: tuple[tuple[str, str], ...]
     changed: tuple[str, ...]
 
 
 def keep(installation: Installation) -> Differences:
-    """Remember the limits of this configuration, which a control plane starts with. Limits of a project without a table
-    stay known as lost while it has jobs that have not ended. Raises StoreError."""
+    """Store the limits of the configuration that a control plane starts with. If a project no longer has a table, its
+    limits stay recorded as lost while it has jobs that have not ended. Raises StoreError."""
     config = installation.config
     tables, origin = config.projects.tables, config.origins.get("projects", "default")
     with installation.store.write() as tx:
@@ -52,7 +52,7 @@ def keep(installation: Installation) -> Differences:
 
 
 def lost(installation: Installation) -> list[tuple[str, str]]:
-    """Projects with jobs that have not ended and without the limits that they had: each in words, and the remedy.
+    """Projects that have lost their limits and have jobs that have not ended: for each a sentence and the remedy.
     Raises StoreError."""
     with installation.store.read() as tx:
         found = [each for each in tx.project_limits() or () if each.lost]
@@ -61,8 +61,8 @@ def lost(installation: Installation) -> list[tuple[str, str]]:
 
 
 def present(installation: Installation, tx: Tx) -> Projects:
-    """The projects with the budgets that the control plane goes by: if one runs, those with which it started, whatever
-    the configuration says since then. Raises StoreError."""
+    """The projects with the budgets that the control plane uses: if one runs, the budgets that it started with, even if
+    the configuration has changed since. Raises StoreError."""
     projects = installation.config.projects
     if not control_plane(installation).running or (kept := tx.project_limits()) is None:
         return projects
@@ -72,9 +72,9 @@ def present(installation: Installation, tx: Tx) -> Projects:
 
 
 def remedy(kept: KeptLimits) -> str:
-    """How to set the limits back, or to lift them for good."""
+    """How to restore the limits, or to lift them permanently."""
     return (
-        f"to set them back, run `tradewind down --keep-jobs`, and `tradewind up` with the settings of {kept.origin}; "
+        f"to restore them, run `tradewind down --keep-jobs`, then `tradewind up` with the settings of {kept.origin}; "
         f"to lift them, write an empty table [projects.{kept.project}]"
     )
 
@@ -85,7 +85,7 @@ def _lost(kept: KeptLimits, open_jobs: int) -> str:
     )
     had = f"{_words(kept.limits)}, from {kept.origin}"
     return (
-        f"project {kept.project} no longer has the limits that it had ({had}){jobs}: "
+        f"project {kept.project} has lost its limits ({had}){jobs}: "
         f"the control plane's settings are from {kept.lost_to}"
     )
 
@@ -103,7 +103,7 @@ def _words(limits: tuple[str, ...]) -> str:
 
 
 def _absolute(origin: str) -> str:
-    """An origin in the working folder's file by its full path."""
+    """The origin with the full path of its file."""
     return origin if origin.startswith(("env ", "command line")) else str(Path(origin).absolute())
 
 

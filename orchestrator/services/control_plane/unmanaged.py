@@ -1,5 +1,4 @@
-"""Unmanaged machines: those with this installation's tag that its store did not rent. They are listed, and ended
-manually."""
+"""Unmanaged machines: they have this installation's tag, but its store did not rent them. Users list and end them."""
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ def unknown(installation: Installation) -> list[Instance]:
 
 
 def reap(installation: Installation, instance_id: str) -> Accepted:
-    """Ends an unmanaged machine. Raises UsageError for one that the store rented, NotFoundError, ProviderFailure."""
+    """Ends an unmanaged machine. Raises UsageError for a machine that the store rented, NotFoundError,
+    ProviderFailure."""
     for provider in installation.providers.values():
         for instance in _listed(installation, provider):
             if instance.id == instance_id:

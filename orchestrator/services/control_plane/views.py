@@ -9,15 +9,15 @@ from typing import ClassVar
 
 from orchestrator.config.store_url import STORE_FILE
 
-IS_COPY = "this store is a copy of {}, and the control plane serves that one"
+IS_COPY = "this store is a copy of {}, and the control plane uses the original"
 
 
 def use_original(file: str) -> str:
-    """What to do with a copy of the store in `file`. The command to run there names the original's state folder, as far
-    as its store is where one has it by default."""
+    """What to do with a copy of the store in `file`. The command to run there names the original's state folder, if its
+    store is at the default path."""
     folder, name = os.path.split(file)
     there = "`tradewind down --keep-jobs` in the original's environment"
-    if name == STORE_FILE:  # so written, it names another state folder than that of this command
+    if name == STORE_FILE:  # with an explicit state folder, as the command runs in this one
         there = f"`tradewind --state-dir {shlex.quote(folder)} down --keep-jobs`"
     return (
         f"use the original; to replace it with this copy, run {there}, then `tradewind store adopt` and "
@@ -27,9 +27,10 @@ def use_original(file: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlaneView:
-    """The control plane. `since_ms` is None if none runs. One that is `stopped` (SIGSTOP, Ctrl-Z) does nothing until
-    its process is continued, and none can store anything where the disk of the state folder is full. `ended`: by the
-    `down` that tells it. `copy_of`: the file that the control plane serves, if this store is a copy of it."""
+    """The control plane. `since_ms` is None if none runs. A `stopped` control plane (SIGSTOP, Ctrl-Z) does nothing
+    until its process is continued; on a full disk of the state folder no control plane can store anything. `ended`: the
+    `down` that returned this stopped it. `copy_of`: the file that the control plane uses, if this store is a copy of
+    it."""
 
     kind: ClassVar[str] = "control-plane"
 
@@ -44,7 +45,7 @@ class ControlPlaneView:
 
     @property
     def unattended(self) -> tuple[str, str] | None:
-        """Why jobs are neither watched, moved nor booked, and the command that changes it; None if they are."""
+        """Why jobs are not watched or moved and costs not booked, and the command that changes it; None if they are."""
         if self.disk_full:
             return "the disk of the state folder is full", "tradewind doctor"
         if self.copy_of is not None:
@@ -58,4 +59,4 @@ class ControlPlaneView:
     @property
     def to_go_on(self) -> str:
         """The same in one line; "" if jobs are attended to."""
-        return "; to go on: ".join(self.unattended or ())
+        return "; to continue: ".join(self.unattended or ())

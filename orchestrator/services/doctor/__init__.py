@@ -1,4 +1,4 @@
-"""Doctor: checks whether everything that Tradewind needs is available. One function per check, each with a remedy."""
+"""Doctor: checks whether everything that Tradewind needs is available. Each check is a function and has a remedy."""
 
 from orchestrator.services.doctor.clouds import examine_clouds, policy
 from orchestrator.services.doctor.examine import examine

@@ -1,10 +1,11 @@
-"""What an account of Azure Blob Storage keeps of what is deleted, seen from what became of an object that was.
+"""Whether an Azure Blob Storage account keeps deleted data, determined from an object that was just deleted.
 
-Soft deletion and versions are settings of the account. The protocol of the store does not tell versions, and soft
-deletion only with rights that the store does not need. But a list of blobs can include deleted ones and earlier
-versions, with the right to list: https://learn.microsoft.com/en-us/rest/api/storageservices/list-blobs. Azure deletes
-parts of interrupted uploads after a week: https://learn.microsoft.com/en-us/rest/api/storageservices/put-block.
-Life-cycle policies, which may delete versions, are known to the management API only: the provider `azure` is asked.
+Soft deletion and versions are settings of the account. The protocol of the store does not report versioning, and
+reports soft deletion only with permissions that the store does not need. But a list of blobs, which needs only the
+permission to list, can include deleted blobs and earlier versions:
+https://learn.microsoft.com/en-us/rest/api/storageservices/list-blobs. Azure deletes parts of interrupted uploads after
+a week: https://learn.microsoft.com/en-us/rest/api/storageservices/put-block. Life-cycle policies, which may delete
+versions, are only in the management API, so the provider `azure` is asked.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SIGNATURES = ("AZURE_STORAGE_SAS_KEY", "AZURE_STORAGE_SAS_TOKEN")
 
 
 def blob_rules(place: Place, azure: object = None) -> Rules:
-    """What the account keeps, if an object `.probe` of this place was deleted within JUST_NOW_S. `azure` is the
+    """The rules of the account, if an object `.probe` of this place was deleted within JUST_NOW_S. `azure` is the
     provider, if it is enabled."""
     account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
     address = next(filter(None, map(os.environ.get, BLOB.endpoints)), f"https://{account}.blob.core.windows.net")
@@ -56,7 +57,7 @@ def blob_rules(place: Place, azure: object = None) -> Rules:
         deletes, why = _deletes_versions(place, account, azure) if _versions(kept) else (False, "")
         return Rules(tuple(_costly(account, kept, versions_stay=not deletes)), why)
     except (ElementTree.ParseError, ValueError):
-        return Rules(unchecked="the list of deleted blobs cannot be understood")
+        return Rules(unchecked="the list of deleted blobs is not valid")
 
 
 def _costly(account: str, kept: list[ElementTree.Element], *, versions_stay: bool) -> Iterator[tuple[str, str]]:
@@ -64,10 +65,10 @@ def _costly(account: str, kept: list[ElementTree.Element], *, versions_stay: boo
     days = [blob.findtext(".//RemainingRetentionDays") for blob in kept if blob.findtext("Deleted") == "true"]
     if days:
         told = f" for {days[0]} days or more" if days[0] else ""
-        yield f"the account keeps, and bills, all that is deleted{told}", f"{change} --enable-delete-retention false"
+        yield f"the account keeps, and bills, all deleted data{told}", f"{change} --enable-delete-retention false"
     if versions_stay and _versions(kept):
         yield (
-            "the account keeps, and bills, versions of all that is deleted or replaced",
+            "the account keeps, and bills, versions of all deleted or replaced data",
             f"{change} --enable-versioning false",
         )
 
@@ -77,8 +78,8 @@ def _versions(kept: list[ElementTree.Element]) -> bool:
 
 
 def _deletes_versions(place: Place, account: str, azure: object) -> tuple[bool, str]:
-    """Whether a policy of the account deletes versions; and why that is not known, "" if it is."""
-    asked = "a life-cycle policy may delete the versions, which only Azure Resource Manager tells"
+    """Whether a policy of the account deletes versions; and why this is not known, "" if it is."""
+    asked = "a life-cycle policy may delete the versions, which only Azure Resource Manager shows"
     if not isinstance(azure, DeletesVersions):
         return False, f"{asked}: enable the provider azure"
     try:
@@ -88,7 +89,7 @@ def _deletes_versions(place: Place, account: str, azure: object) -> tuple[bool, 
 
 
 def _recent(answer: Answer) -> Iterator[ElementTree.Element]:
-    """The blobs of a list that were written just now, by the clock of the store. Raises ValueError, ParseError."""
+    """The blobs of a list that were just written, by the clock of the store. Raises ValueError, ParseError."""
     now = parsedate_to_datetime(answer.headers.get("date", ""))
     for blob in ElementTree.fromstring(answer.body).iter("Blob"):
         written: datetime = parsedate_to_datetime(blob.findtext(".//Last-Modified") or "")
@@ -97,7 +98,8 @@ def _recent(answer: Answer) -> Iterator[ElementTree.Element]:
 
 
 def _authorized(account: str, path: str, query: Mapping[str, str]) -> tuple[str, dict[str, str], str]:
-    """What to add to the query and the headers with the credentials that the store uses, or why there are none."""
+    """(query, headers, reason): what to add to the query and the headers, from the store's credentials; else the reason
+    why there are none."""
     headers = {"x-ms-date": format_datetime(utc_now(), usegmt=True), "x-ms-version": VERSION}
     token = os.environ.get("AZURE_STORAGE_TOKEN")
     key, signature = (next(filter(None, map(os.environ.get, names)), "") for names in (_KEYS, _SIGNATURES))
@@ -110,11 +112,11 @@ def _authorized(account: str, path: str, query: Mapping[str, str]) -> tuple[str,
             from azure.core.exceptions import ClientAuthenticationError
             from azure.identity import DefaultAzureCredential
         except ModuleNotFoundError:
-            return "", {}, "that needs azure-identity, which is not installed: pip install 'tradewind[azure]'"
+            return "", {}, "this needs azure-identity, which is not installed: pip install 'tradewind[azure]'"
         try:
             token = DefaultAzureCredential(process_timeout=10).get_token(SCOPE).token
         except ClientAuthenticationError as error:
-            return "", {}, f"azure-identity gives no token: {str(error).splitlines()[0]:.120}"
+            return "", {}, f"azure-identity returned no token: {str(error).splitlines()[0]:.120}"
     return "", {**headers, "Authorization": f"Bearer {token}"}, ""
 
 

@@ -1,4 +1,4 @@
-"""The rules of a bucket by which its store keeps, and bills, what was deleted or never completed."""
+"""The rules of a bucket by which its store keeps, and bills, deleted data and incomplete uploads."""
 
 from __future__ import annotations
 

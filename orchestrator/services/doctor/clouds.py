@@ -40,16 +40,16 @@ def account(cloud: str, config: Config) -> Iterator[Check]:
 
 
 def policy(cloud: str, config: Config, *, prices_only: bool = False) -> CloudPolicy:
-    """The least policy for everything that Tradewind does at a cloud, or for reading prices only. Calls nothing. Raises
-    UsageError for an unknown cloud."""
+    """The minimal policy for everything that Tradewind does at a cloud, or only for reading prices. Works offline.
+    Raises UsageError for an unknown cloud."""
     _require_known(cloud)
     made = cloud_policy(cloud, [Use.PRICES] if prices_only else list(Use), _store(cloud, config))
     return CloudPolicy(cloud, made.format, made.text, made.apply)
 
 
 def _store(cloud: str, config: Config) -> Store | None:
-    """The bucket of `store_root` at this cloud; None if that is a folder, of another cloud, or of a store with an
-    address of its own."""
+    """The bucket of `store_root` at this cloud; None if it is a folder, of another cloud, or of a store with a custom
+    endpoint."""
     root = str(config.store_root)
     try:
         if bucket_cloud(config, root) != cloud:

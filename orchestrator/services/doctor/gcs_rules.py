@@ -1,7 +1,7 @@
-"""The rules of a bucket of Cloud Storage, from its metadata, which need `storage.buckets.get`.
+"""The rules of a Cloud Storage bucket, from its metadata, which need the permission `storage.buckets.get`.
 
 https://cloud.google.com/storage/docs/json_api/v1/buckets/get
-https://cloud.google.com/storage/docs/soft-delete (by default, what is deleted is kept for 7 days)
+https://cloud.google.com/storage/docs/soft-delete (by default, deleted objects are kept for 7 days)
 https://cloud.google.com/storage/docs/lifecycle
 """
 
@@ -25,7 +25,7 @@ _Bucket = Mapping[str, Any]
 
 
 def gcs_rules(place: Place) -> Rules:
-    """What the bucket keeps."""
+    """The rules of the bucket."""
     token, why = _token()
     if not token:
         return Rules(unchecked=why)
@@ -41,7 +41,7 @@ def gcs_rules(place: Place) -> Rules:
         region = str(found.get("location", "")).lower() if found.get("locationType") == "region" else ""
         return Rules(tuple(_costly(place, found)), region=region)
     except (ValueError, TypeError, AttributeError):
-        return Rules(unchecked="its metadata cannot be understood")
+        return Rules(unchecked="its metadata is not valid")
 
 
 def _costly(place: Place, bucket: _Bucket) -> Iterator[tuple[str, str]]:
@@ -50,20 +50,20 @@ def _costly(place: Place, bucket: _Bucket) -> Iterator[tuple[str, str]]:
     soft_s = int(bucket.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
     if soft_s > 0:
         yield (
-            f"the bucket keeps, and bills, all that is deleted for {soft_s / 86_400:.3g} days",
+            f"the bucket keeps, and bills, all deleted data for {soft_s / 86_400:.3g} days",
             f"{change} --clear-soft-delete",
         )
     if bucket.get("versioning", {}).get("enabled") and not any(map(_deletes_versions, rules)):
-        yield "the bucket keeps, and bills, versions of all that is deleted or replaced", f"{change} --no-versioning"
+        yield "the bucket keeps, and bills, versions of all deleted or replaced data", f"{change} --no-versioning"
     if not any(_type(rule) == "AbortIncompleteMultipartUpload" for rule in rules):
         yield (
-            "the bucket keeps, and bills, parts of uploads that were interrupted",
+            "the bucket keeps, and bills, parts of interrupted uploads",
             "add a life-cycle rule that aborts incomplete multipart uploads (docs/operations.md)",
         )
 
 
 def _covers(rule: _Bucket, prefix: str) -> bool:
-    """Whether a rule holds for all objects below `prefix`."""
+    """Whether a rule applies to all objects below `prefix`."""
     condition = rule.get("condition", {})
     prefixes = condition.get("matchesPrefix") or [""]
     narrow = {"matchesSuffix", "matchesStorageClass", "createdBefore", "customTimeBefore", "daysSinceCustomTime"}
@@ -80,7 +80,7 @@ def _type(rule: _Bucket) -> str:
 
 
 def _token() -> tuple[str, str]:
-    """The token of the credentials that the store uses, or "" and why there is none."""
+    """The access token from the store's credentials, or "" and the reason why there is none."""
     given = os.environ.get("GOOGLE_BEARER_TOKEN")
     if given:
         return given, ""
@@ -88,11 +88,11 @@ def _token() -> tuple[str, str]:
         import google.auth
         from google.auth.transport.requests import Request
     except ModuleNotFoundError:
-        return "", "that needs google-auth, which is not installed: pip install 'tradewind[gcp]'"
+        return "", "this needs google-auth, which is not installed: pip install 'tradewind[gcp]'"
     file = next(filter(None, map(os.environ.get, _KEY_FILES)), None)
     try:
         found, _ = google.auth.load_credentials_from_file(file, [SCOPE]) if file else google.auth.default([SCOPE])
         found.refresh(Request())
     except (google.auth.exceptions.GoogleAuthError, OSError) as error:
-        return "", f"google-auth gives no token: {str(error).splitlines()[0]:.120}"
-    return found.token or "", "google-auth gives no token"
+        return "", f"google-auth returned no token: {str(error).splitlines()[0]:.120}"
+    return found.token or "", "google-auth returned no token"

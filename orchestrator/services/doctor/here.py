@@ -26,7 +26,7 @@ _OTHER_VARIABLES = {
     *("TRADEWIND_DEBUG", CHECKPOINT_VARIABLE, CONTROL_VARIABLE, OUTPUT_VARIABLE, SPEC_VARIABLE),
     *("TRADEWIND_INSTANCE_DIR", "TRADEWIND_INSTANCE_ID", "TRADEWIND_METADATA"),
 }
-"""Those that Tradewind reads or sets besides settings, in a shell or for the program of a job."""
+"""Environment variables other than settings that Tradewind reads or sets, in a shell or for the program of a job."""
 EXTRA_MODULES = {
     "aws": "boto3",
     "gcp": "google.cloud.compute",
@@ -88,7 +88,8 @@ def state_folder(config: Config) -> Check:
 
 
 def variables(environ: Mapping[str, str] = os.environ) -> Check:
-    """Environment variables that look like settings, but are none. Those that are close to one stop every command."""
+    """Environment variables that look like settings but are not. A name close to that of a setting stops every
+    command."""
     known = [setting.variable for setting in SETTINGS.values()]
     others = [
         name
@@ -96,7 +97,7 @@ def variables(environ: Mapping[str, str] = os.environ) -> Check:
         if name.startswith("TRADEWIND_") and not name.startswith("TRADEWIND_PROVIDERS_") and environ[name]
     ]
     if not others:
-        return Check("variables", "ok", "every TRADEWIND_ variable that is set is one of Tradewind's")
+        return Check("variables", "ok", "all TRADEWIND_ variables that are set are known")
     no_settings = "is not a setting" if len(others) == 1 else "are not settings"
     near = did_you_mean(others[0].removeprefix("TRADEWIND_"), known, lambda each: each.removeprefix("TRADEWIND_"))
     listed = "list the settings: tradewind config show"
@@ -124,12 +125,12 @@ def _importable(module: str) -> bool:
 
 
 def secrets(config: Config) -> Check:
-    """Whether the control plane can read its stored secrets. Raises the errors that `up` would raise."""
+    """Whether the control plane can read its stored secrets. Raises the same errors as `up`."""
     key_file = config.secrets.key_file
     if key_file is None:
         return Check("secrets", "ok", "kept only in the control plane's memory; give them again after a restart")
     require_place_of_key(config, key_file)
     if not key_file.exists():
-        return Check("secrets", "ok", f"in a file, once there are any; its key {key_file} is created then")
+        return Check("secrets", "ok", f"will be kept in a file; its key {key_file} will be created with it")
     kept_secrets(config)
     return Check("secrets", "ok", f"in a file, encrypted with the key {key_file}")

@@ -1,4 +1,4 @@
-"""Checks of `store_root`: the place through which machines get their orders and leave what they make."""
+"""Checks of `store_root`, where machines get their orders and store their results."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ PATIENCE = Patience(connect_s=2.0, request_s=10.0, tries=1)
 
 
 def store_root(installation: Installation) -> Check:
-    """Whether it can be listed and written and, if machines of other hosts are enabled, gives out access that is
-    limited to a job; and whether its bucket keeps what was deleted. Raises StoreError, SiteError."""
+    """Whether it can be listed and written and, if machines of other hosts are enabled, can grant access limited to a
+    job; and whether its bucket keeps deleted data. Raises StoreError, SiteError."""
     root, machines = str(installation.config.store_root), installation.config.machines
     others = sorted(name for name in installation.providers if not traits_of(name).shares_host)
     scope = scope_of((f"{root}/doctor",)) if others else None
@@ -41,14 +41,14 @@ def store_root(installation: Installation) -> Check:
     if scope is not None:
         issuer = Issuer(role=machines.role, share=machines.share_credentials)
         issuer.issue(scope, "tw-doctor")
-        issuer.signer(scope, CONTACT_S)  # which a machine's first contact needs
+        issuer.signer(scope, CONTACT_S)  # a machine's first contact needs it
         if machines.share_credentials:
             what = "machines get the control plane's own credentials (machines.share_credentials)"
             warnings.append((what, "unset it if the store has a token service"))
         else:
-            found.append(f"access limited to a job can be given to machines of {', '.join(others)}")
+            found.append(f"machines of {', '.join(others)} can get access limited to their job")
     if (used := installation.root_in_use()) is not None and control_plane(installation).running:
-        warnings.append((f"the control plane that runs uses {used}", f"to use {root}: tradewind down, tradewind up"))
+        warnings.append((f"the running control plane uses {used}", f"to use {root}: tradewind down, then tradewind up"))
     found += [what for what, _ in warnings]
     if rules.region and installation.config.store_region not in (None, rules.region):
         declared = installation.config.store_region
@@ -56,17 +56,17 @@ def store_root(installation: Installation) -> Check:
         found.append(warnings[-1][0])
     elif others and store.remote and bucket_region(installation.config, root) == "":
         found.append(
-            "its region is not declared, so plans take what moves within its cloud for free: "
+            "its region is not set, so plans assume that transfers within its cloud are free: "
             + (_declare(rules.region) if rules.region else "set store_region")
         )
     if rules.unchecked:
-        found.append(f"not checked whether the bucket keeps what was deleted: {rules.unchecked}")
+        found.append(f"not checked whether the bucket keeps deleted data: {rules.unchecked}")
     return Check(NAME, "warn" if warnings else "ok", "; ".join(found), "; ".join(remedy for _, remedy in warnings))
 
 
 def orders(installation: Installation) -> Check:
-    """Whether the installation's key and the record of who gives orders can be read: without them, no machine is given
-    any. A store that cannot be reached is the business of `store_root`. Raises StoreError, SiteError."""
+    """Whether the installation's key and the record of the control plane that gives orders can be read: without them,
+    machines get no orders. The check `store_root` reports an unreachable store. Raises StoreError, SiteError."""
     KeyFile(installation.state_dir / KEY_FILE).check()
     try:
         with readable():
@@ -75,7 +75,7 @@ def orders(installation: Installation) -> Check:
         if isinstance(error.__cause__, UnreadableObject):
             raise
         return Check(ORDERS, "warn", f"not known: {error}", f'see "{NAME}"')
-    return Check(ORDERS, "ok", f"the last ones are of control plane no. {epoch}" if epoch else "none were given yet")
+    return Check(ORDERS, "ok", f"the latest are from control plane no. {epoch}" if epoch else "none yet")
 
 
 def _declare(region: str) -> str:

@@ -1,4 +1,4 @@
-"""What was found of a bucket's rules, and the one way to ask for them."""
+"""The rules found for a bucket, and the request that reads them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MOST_ANSWER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`costly` has (what the bucket does, the remedy) of each rule by which it bills what was deleted; `unchecked` says
-    why it is not known whether there are more, "" if it is. `region`: where the bucket is, if the store says it and
-    it is one region."""
+    """`costly` has (what the bucket does, the remedy) for each rule by which it bills deleted data; `unchecked` says
+    why there may be more, "" if all are known. `region`: the region of the bucket, if the store reports a single
+    one."""
 
     costly: tuple[tuple[str, str], ...] = ()
     unchecked: str = ""
@@ -28,7 +28,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a store answered, or `status` 0 and the reason as `body` if nothing came."""
+    """The response of a store; without a response, `status` is 0 and `body` is the reason."""
 
     status: int
     body: bytes
@@ -36,12 +36,12 @@ class Answer:
 
     @property
     def good(self) -> bool:
-        """Whether the store did what was asked."""
+        """Whether the request succeeded."""
         return self.status == 200
 
 
 def ask(url: str, headers: Mapping[str, str] | None = None) -> Answer:
-    """GET. Redirections, which might carry credentials elsewhere, are not followed."""
+    """A GET request. It follows no redirects, which could send credentials elsewhere."""
     opener = urllib.request.build_opener(Stay)
     try:
         with opener.open(urllib.request.Request(url, headers=dict(headers or {})), timeout=ANSWER_S) as answer:

@@ -1,4 +1,4 @@
-"""The rules of a bucket of S3 by which it keeps, and bills, what was deleted or never completed.
+"""The rules of an S3 bucket by which it keeps, and bills, deleted data and incomplete uploads.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketVersioning.html
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetBucketLifecycleConfiguration.html
@@ -21,7 +21,7 @@ _Nodes = list[ElementTree.Element]
 
 
 def s3_rules(place: Place) -> Rules:
-    """What the bucket keeps. Raises SiteError if there are no credentials."""
+    """The rules of the bucket. Raises SiteError if there are no credentials."""
     rules, versions = _of(place.bucket, "lifecycle", "Rule"), _of(place.bucket, "versioning", "Status")
     if rules is None or versions is None:
         return Rules(unchecked=f"its rules cannot be read, which needs {RIGHTS}")
@@ -32,18 +32,18 @@ def s3_rules(place: Place) -> Rules:
 def _costly(bucket: str, ours: _Nodes, versions: _Nodes) -> Iterator[tuple[str, str]]:
     if any(status.text == "Enabled" for status in versions) and not _any(ours, "NoncurrentVersionExpiration"):
         yield (
-            "the bucket keeps, and bills, versions of all that is deleted or replaced",
+            "the bucket keeps, and bills, versions of all deleted or replaced data",
             f"aws s3api put-bucket-versioning --bucket {bucket} --versioning-configuration Status=Suspended",
         )
     if not _any(ours, "AbortIncompleteMultipartUpload"):
         yield (
-            "the bucket keeps, and bills, parts of uploads that were interrupted",
+            "the bucket keeps, and bills, parts of interrupted uploads",
             "add a life-cycle rule that aborts incomplete multipart uploads (docs/operations.md)",
         )
 
 
 def _of(bucket: str, which: str, element: str) -> _Nodes | None:
-    """The elements of this name in one of the bucket's configurations; None if it cannot be read."""
+    """The elements with this name in one of the bucket's configurations; None if it cannot be read."""
     signer = Presigner(own_credentials(), Region.of(os.environ), utc_now(), VALID_S)
     answer = ask(signer.url("GET", quoted(f"/{bucket}"), of=which))
     if not answer.good:
@@ -56,7 +56,7 @@ def _of(bucket: str, which: str, element: str) -> _Nodes | None:
 
 
 def _covers(rule: ElementTree.Element, prefix: str) -> bool:
-    """Whether a rule holds for all objects below `prefix`."""
+    """Whether a rule applies to all objects below `prefix`."""
     narrow = ("Tag", "ObjectSizeGreaterThan", "ObjectSizeLessThan")
     return prefix.startswith(_text(rule, "Prefix")) and not any(_any([rule], name) for name in narrow)
 

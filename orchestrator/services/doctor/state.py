@@ -19,7 +19,7 @@ from providers.errors import ProviderError
 MOST_SHOWN = 3
 AT_ONCE = 16
 FAULT_IS_NEWS_WALL_S = 2 * 3600.0  # a lasting fault is reported every hour (engine.compartment)
-STALE_AFTER_WALL_S = 600.0  # after so long without a poll the control plane is not collecting
+STALE_AFTER_WALL_S = 600.0  # if the last poll is older, the control plane is not collecting
 
 
 def store(installation: Installation) -> Check:
@@ -29,7 +29,7 @@ def store(installation: Installation) -> Check:
     where = installation.config.store_url.rpartition("@")[2]
     file = file_of_url(installation.config.store_url)
     if file is not None and disk_full(file.parent):
-        fix = f"free some space at {file.parent}: until then jobs are neither watched, moved nor booked"
+        fix = f"free some space at {file.parent}: until then jobs are not watched or moved, and costs are not booked"
         return Check("store", "fail", f"{where}: the disk is full, so nothing can be stored", fix)
     return Check(
         "store", "ok", f"{where}: schema current, writable, {jobs} job(s), install {installation.store.install_id}"
@@ -51,7 +51,7 @@ def control_plane(installation: Installation) -> Check:
     found = find_control_plane(installation, watch=True)
     if (found.stopped or found.copy_of) and found.unattended is not None:
         why, remedy = found.unattended
-        return Check("control plane", "warn", f"{why}: jobs are neither watched, moved nor booked", remedy)
+        return Check("control plane", "warn", f"{why}: jobs are not watched or moved, and costs are not booked", remedy)
     if found.running:
         since = f", leads since {iso(found.since_ms)}" if found.since_ms is not None else ""
         return Check("control plane", "ok", f"process {found.pid} on {found.host}{since}")
@@ -71,7 +71,7 @@ def limits_of_projects(installation: Installation) -> Check:
     name = "project limits"
     lost = project_limits.lost(installation)
     if not lost:
-        return Check(name, "ok", "none was lost when the control plane started")
+        return Check(name, "ok", "the control plane has not lost any")
     return Check(name, "warn", "; ".join(words for words, _ in lost), lost[0][1])
 
 
@@ -79,7 +79,7 @@ def checkpoints_elsewhere(installation: Installation) -> Check:
     """Whether jobs that have not ended have checkpoints or code in a former `store_root`."""
     name, found = "checkpoints", elsewhere(installation)
     if not found:
-        return Check(name, "ok", "no job that has not ended has any in a former store_root")
+        return Check(name, "ok", "no unfinished job has checkpoints in a former store_root")
     return Check(name, "warn", "; ".join(words for words, _ in found), "; ".join(remedy for _, remedy in found))
 
 
@@ -101,12 +101,12 @@ def quarantine(installation: Installation) -> Check:
 
 
 def engine(installation: Installation) -> Check:
-    """Errors of the control plane that concern no single job."""
+    """Errors of the control plane that do not concern a single job."""
     with installation.store.read() as tx:
         reported = tx.events(kinds=("engine.fault",), limit=1, newest_first=True)
     recent_ms = int(FAULT_IS_NEWS_WALL_S * installation.clock.factor * 1000)
     if not reported or reported[0].at_ms < installation.clock.now_ms() - recent_ms:
-        return Check("engine", "ok", "no step failed lately")
+        return Check("engine", "ok", "no step failed recently")
     found = f"a step failed at {iso(reported[0].at_ms)}: {reported[0].message}"
     return Check("engine", "warn", found, "see the traceback: tradewind events --output json; please report it")
 
@@ -127,12 +127,12 @@ def machines(installation: Installation) -> Check:
         "machines",
         "warn",
         f"{len(found)} not rented by this store: {named}{', ...' if len(found) > MOST_SHOWN else ''}",
-        f"unless another copy of the store uses it: tradewind reap {found[0].id}",
+        f"if no other copy of the store uses it: tradewind reap {found[0].id}",
     )
 
 
 def hosts(installation: Installation) -> list[Check]:
-    """Each host that the user declared: whether a machine can start there. They are asked at the same time."""
+    """For each host that the user declared, whether a machine can start there. All are asked at the same time."""
     declared = [
         (provider, name)
         for provider in installation.providers.values()
@@ -152,21 +152,21 @@ def hosts(installation: Installation) -> list[Check]:
 
 
 def networks(installation: Installation, cloud: NeedsNetworks, name: str) -> list[Check]:
-    """What machines of a cloud need, region by region. Raises ProviderError."""
+    """The networks that machines of a cloud need, by region. Raises ProviderError."""
     checks = []
     for found in cloud.networks(installation.store.install_id):
         what = f"network of {name} in {found.region}"
         if not found.wanted:
-            left = f"{len(found.parts)} parts are left, and the region is not configured"
+            left = f"{len(found.parts)} parts remain, but the region is not configured"
             checks.append(
-                Check(what, "warn", left, f"no machine can use them; to remove all: tradewind down --cloud {name}")
+                Check(what, "warn", left, f"machines cannot use them; to remove all: tradewind down --cloud {name}")
             )
         elif found.missing:
-            lacking = "nothing is there" if not found.parts else f"missing: {', '.join(found.missing)}"
-            fix = f"no machine can be rented there until then: tradewind up --cloud {name}"
+            lacking = "it does not exist" if not found.parts else f"missing: {', '.join(found.missing)}"
+            fix = f"create it before machines can be rented there: tradewind up --cloud {name}"
             checks.append(Check(what, "fail", lacking, fix))
         else:
-            checks.append(Check(what, "ok", f"{len(found.parts)} parts, nothing is let in from outside"))
+            checks.append(Check(what, "ok", f"{len(found.parts)} parts, all traffic from outside is blocked"))
     return checks
 
 
@@ -179,10 +179,10 @@ def collected_prices(installation: Installation) -> Check:
         return Check(name, "ok", "none are collected")
     wrong = [(each, each.error or each.suspect) for each in states if each.error or each.suspect]
     if not wrong:
-        return Check(name, "ok", f"{len(states)} sources and regions, the last collection of each succeeded")
+        return Check(name, "ok", f"the last collection succeeded for all {len(states)} sources and regions")
     reported = "; ".join(f"{each.source} {each.region or 'all'}: {why}" for each, why in wrong[:MOST_SHOWN])
     more = f" (and {len(wrong) - MOST_SHOWN} more)" if len(wrong) > MOST_SHOWN else ""
-    return Check(name, "warn", f"{reported}{more}", "its older prices stay in use; see: tradewind prices status")
+    return Check(name, "warn", f"{reported}{more}", "its earlier prices stay in use; see: tradewind prices status")
 
 
 def prices(installation: Installation, provider: str) -> Check:

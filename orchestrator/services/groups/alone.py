@@ -1,4 +1,4 @@
-"""What is decided about each job of a group as if it were alone: with what its offers cost, and why not elsewhere."""
+"""Decides each job of a group as if it were alone, with the costs of its offers and the reasons against the others."""
 
 from __future__ import annotations
 

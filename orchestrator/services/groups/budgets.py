@@ -1,6 +1,6 @@
-"""The budget of a group: one that is enough, and its parts.
+"""The budget of a group: how much is enough, and its division among jobs.
 
-`plan`, `submit --dry-run` and `submit` go by the same figures: what each job's own placement asks for
+`plan`, `submit --dry-run` and `submit` use the same figures: the budget that each job's own placement needs
 (policy.needed_budget), and never less than the joint plan's cost.
 """
 
@@ -16,23 +16,23 @@ from providers.money import about_usd, at_least_usd, whole_usd
 
 CENT_NANO_USD = 10_000_000
 NAMED = 8
-"""At most this many jobs are named; the others are counted."""
+"""Messages name at most this many jobs and count the others."""
 
 
 def asked_of(needed: Needed, cost_nano_usd: int) -> Needed:
-    """What a job needs whose part of the joint plan costs so much."""
+    """The budget that a job needs if its part of the joint plan costs this much."""
     least = max(needed.least, cost_nano_usd)
     return Needed(least, max(needed.enough, least))
 
 
 def enough_together(jobs: Sequence[PlannedJob]) -> int:
-    """nano-USD: the smallest budget of a group with which each job has enough, or as much as its own budget allows."""
+    """The smallest budget of a group (nano-USD) that gives each job enough, or as much as its own budget allows."""
     return sum(_enough(job) for job in jobs)
 
 
 def parts(budget_nano_usd: int, jobs: Sequence[PlannedJob]) -> tuple[int, ...]:
-    """Each job's part of a budget that `require_budgets` accepts: at least the least that it needs; of what is left, in
-    proportion, what makes it enough; and all above that in proportion to what is enough."""
+    """Each job's part of a budget that `require_budgets` accepts. Each job gets at least its minimum; the rest goes, in
+    proportion, towards what is enough for each, and any surplus is divided in proportion to what is enough."""
     own = [job.budget_nano_usd for job in jobs]
     enough = [_enough(job) for job in jobs]
     if budget_nano_usd >= sum(enough):
@@ -47,8 +47,8 @@ def parts(budget_nano_usd: int, jobs: Sequence[PlannedJob]) -> tuple[int, ...]:
 
 
 def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]]) -> None:
-    """Raises LimitError if a job's own budget, or that of the group, cannot pay. It names one that can; for a policy
-    other than `cheapest` also what the jobs need under that."""
+    """Raises LimitError if a job's own budget, or the group's budget, is too small. It names a sufficient budget; for a
+    policy other than `cheapest`, also the budget needed with `cheapest`."""
     poor = [job for job in view.jobs if job.budget_nano_usd is not None and job.budget_nano_usd < _least(job)]
     if poor:
         have = [
@@ -57,7 +57,7 @@ def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]
         ]
         enough = [f"{job.name} {_dollars(job.enough_budget_nano_usd)}" for job in poor]
         raise LimitError(
-            f"the budget of these jobs cannot pay for them: {_listed(have)}",
+            f"the budgets of these jobs are too small: {_listed(have)}",
             hint=f"budgets that are enough: {_listed(enough)}{_of_the_group(view, poor)}",
         )
     budget, least = view.budget_nano_usd, sum(map(_least, view.jobs))
@@ -68,14 +68,14 @@ def require_budgets(view: GroupPlanView, cheapest: Callable[[], Sequence[Needed]
     if view.policy != "cheapest" and (other := sum(each.enough for each in cheapest())) < whole:
         hint += f", or {_dollars(other)} with the policy cheapest"
     raise LimitError(
-        f"the budget of {view.group} is {_exact(budget)}, and its jobs need at least about {at_least_usd(least)} "
+        f"the budget of {view.group} is {_exact(budget)}, but its jobs need at least about {at_least_usd(least)} "
         f"together{_counted(view, least)}",
         hint=hint,
     )
 
 
 def _of_the_group(view: GroupPlanView, poor: Sequence[PlannedJob]) -> str:
-    """A budget of the group that is enough as well, if its own is too small once the `poor` jobs have theirs."""
+    """A sufficient budget for the group, if its budget is too small once the `poor` jobs get theirs."""
     raised = [_whole_cents(job.enough_budget_nano_usd) if job in poor else _enough(job) for job in view.jobs]
     needed = max(sum(map(_least, view.jobs)), *(_whole_cents(job.enough_budget_nano_usd) for job in poor))
     if view.budget_nano_usd is None or view.budget_nano_usd >= needed:
@@ -84,10 +84,10 @@ def _of_the_group(view: GroupPlanView, poor: Sequence[PlannedJob]) -> str:
 
 
 def _counted(view: GroupPlanView, least: int) -> str:
-    """What the least budget is: the cost in the plan or, if that is more, the 5th percentiles of what jobs cost."""
+    """What the minimum is based on: the cost in the plan or, if higher, the 5th percentiles of the jobs' costs."""
     if least <= view.cost_nano_usd:
         return ", which is the cost of the plan (an estimate, without interruptions and moves)"
-    return ", even if all goes well (an estimate with likely interruptions and changes of prices)"
+    return ", even if all goes well (an estimate with likely interruptions and price changes)"
 
 
 def _least(job: PlannedJob) -> int:
@@ -100,12 +100,12 @@ def _enough(job: PlannedJob) -> int:
 
 
 def _exact(nano_usd: int) -> str:
-    """As it was set, with at least as many digits as the amount that is compared with it."""
+    """The budget as it was set, with at least as many digits as the amount that it is compared with."""
     return max(about_usd(nano_usd), whole_usd(nano_usd), key=len)
 
 
 def _dollars(nano_usd: int) -> str:
-    """Whole cents, never less than it is."""
+    """The amount in cents, rounded up."""
     return whole_usd(_whole_cents(nano_usd))
 
 

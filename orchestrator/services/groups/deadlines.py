@@ -1,4 +1,4 @@
-"""Deadlines of groups: each job has to meet its own and its group's."""
+"""Deadlines of groups: each job must meet its own deadline and that of its group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from orchestrator.model import GroupSpec, JobSpec
 
 
 def with_deadline(spec: JobSpec, group: GroupSpec, now_ms: int) -> JobSpec:
-    """The spec of a job of the group, with the group's deadline where that is earlier than its own.
+    """The spec of a job of the group, with the group's deadline if it is earlier than the job's own.
 
-    A duration counts from `now_ms`, so which one is earlier may change from one minute to the next. That is why a group
-    file is stored as it was written, and this is done when its jobs are made.
+    A duration counts from `now_ms`, so which deadline is earlier depends on the current time. That is why a group file
+    is stored as written, and this is computed when its jobs are created.
     """
     whole = _due_ms(group.deadline_s, group.deadline_at_ms, now_ms)
     own = _due_ms(spec.deadline_s, spec.deadline_at_ms, now_ms)

@@ -1,4 +1,4 @@
-"""Orders about a group: pause, resume or cancel its jobs, all in one transaction; set its budget."""
+"""Commands for groups: pause, resume or cancel all its jobs in one transaction; set its budget."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from orchestrator.store import Command, Tx
 from providers.money import at_most_usd, whole_usd
 
 NAMED = 4
-"""At most this many parts of a budget are named; the others are counted."""
+"""Messages name at most this many parts of a budget and count the others."""
 
 
 def pause_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
-    """Pause the jobs of a group (of `project`, if one is given) that are neither paused nor ended. Those that run save
-    a checkpoint first. Raises NotFoundError, UsageError if no such job is left, or if several projects have groups of
+    """Pause the jobs of a group (of `project`, if given) that are neither paused nor ended. Running jobs save a
+    checkpoint first. Raises NotFoundError, UsageError if no such job is left, or if several projects have groups with
     this name."""
-    effect = "will pause; what runs saves a checkpoint first, if it has reported a step"
+    effect = "will pause; running jobs that have reported a step save a checkpoint first"
 
     def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
         return may_pause(tx, job, waiting) and not being_cancelled(job, waiting)
@@ -47,7 +47,7 @@ def pause_group(installation: Installation, ref: str, project: str | None = None
 
 
 def resume_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
-    """Resume the paused jobs of a group. Raises as `pause_group`."""
+    """Resume the paused jobs of a group. Raises the same errors as `pause_group`."""
     effect = "will resume from their checkpoints, each on the offer that is best then"
     with installation.store.read() as tx:
         jobs = tx.outlines_of(tx.job_ids_of_group(tx.only_group(ref, project).id))
@@ -70,14 +70,14 @@ def resume_group(installation: Installation, ref: str, project: str | None = Non
     if poor:
         effect += f"; {why}; to resume it, too: {orders}"
     elif largest is not None:
-        effect += f"; {largest.budget} may pause them again{largest.late}; to be sure that they finish: {largest.order}"
+        effect += f"; {largest.budget} may pause them again{largest.late}; to let them finish: {largest.order}"
     return _order(installation, "resume", ref, project, wanted, effect, caller)
 
 
 def _together(
     installation: Installation, tx: Tx, jobs: Sequence[Job], markets: MarketReader, speeds: SpeedReader
 ) -> Together:
-    """What these jobs of a group need of the budget of their project, if it has one; nothing where that is unknown."""
+    """What these jobs of a group need from the budget of their project, if it has one; nothing if unknown."""
     if not jobs or present(installation, tx).of(jobs[0].project).budget is None:
         return ALONE
     with suppress(RowError):
@@ -86,7 +86,7 @@ def _together(
 
 
 def cancel_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
-    """Cancel the jobs of a group that have not ended. Raises as `pause_group`."""
+    """Cancel the jobs of a group that have not ended. Raises the same errors as `pause_group`."""
     effect = "will end; checkpoints, outputs and costs are kept"
     return _order(installation, "cancel", ref, project, lambda *_: True, effect, caller)
 
@@ -94,12 +94,12 @@ def cancel_group(installation: Installation, ref: str, project: str | None = Non
 def set_group_budget(
     installation: Installation, ref: str, amount: str | float, project: str | None = None, *, caller: Caller
 ) -> Accepted:
-    """Change the budget of a group. `amount` as in the group file: "2.50", "2.50 USD". The parts of its jobs stay as
-    they are; only if all that is left of the budget belongs to a single job, its part changes with it. If the group had
-    no budget, those of its jobs that have none get parts of this one.
+    """Change the budget of a group. `amount` as in the group file: "2.50", "2.50 USD". The parts of its jobs do not
+    change, unless the whole remaining budget belongs to one job: then its part changes with the budget. If the group
+    had no budget, its jobs without a budget get parts of this one.
 
-    Raises NotFoundError; UsageError for an invalid amount, one that is less than what the jobs have or have spent, for
-    a group whose jobs have ended, or if several projects have groups of this name.
+    Raises NotFoundError; UsageError for an invalid amount, an amount below what the jobs have or have spent, a group
+    whose jobs have ended, or if several projects have groups with this name.
     """
     nano_usd = amount_of(amount)
     with installation.store.write() as tx:
@@ -110,9 +110,9 @@ def set_group_budget(
         order = tx.add_command("group-budget", None, {"group_id": group.id, "nano_usd": nano_usd}, caller.actor)
     message = f"the budget of group {group.name} becomes {whole_usd(nano_usd)}"
     if first:
-        message += "; a change that was requested before comes first"
+        message += "; an earlier request takes effect first"
     elif group.budget_nano_usd is None and changed:
-        message += f"; of it {_listed([f'{job.name} gets {at_most_usd(part)}' for job, part in changed])}"
+        message += f"; of this, {_listed([f'{job.name} gets {at_most_usd(part)}' for job, part in changed])}"
         message += "; to change a part: tradewind budget set JOB USD"
     elif not changed:
         message += "; its jobs keep their parts; to change one: tradewind budget set JOB USD"
@@ -126,8 +126,8 @@ def set_group_budget(
 
 
 def _changes_before(tx: Tx, group: Group) -> bool:
-    """Whether other budgets of the group, or of its jobs, are about to change: only the control plane knows the parts
-    after that, and whether they are enough."""
+    """Whether other budget changes of the group, or of its jobs, are pending: only the control plane knows the
+    resulting parts, and whether they are enough."""
     jobs = set(tx.job_ids_of_group(group.id))
     return any(
         each.job_id in jobs if each.kind == "budget" else each.args.get("group_id") == group.id
@@ -166,7 +166,7 @@ def _order(
         jobs = [job for job in living if wanted(tx, job, waiting)]
         if not jobs:
             raise UsageError(
-                f"no job of {group.name} is left to {kind}", hint=f"list them: tradewind queue --group {group.id}"
+                f"{group.name} has no jobs left to {kind}", hint=f"list them: tradewind queue --group {group.id}"
             )
         for job in jobs:
             tx.add_command(kind, job.id, {}, caller.actor)

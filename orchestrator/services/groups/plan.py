@@ -1,4 +1,4 @@
-"""Plans a group: all its jobs together, with the prices and quotas of now. Starts nothing."""
+"""Plans a group: all its jobs together, at current prices and quotas. Starts nothing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ from orchestrator.services.secrets.submission import missing_secrets
 from providers.money import usd
 
 LATE_MS = 1000
-"""A job that ends so little after its deadline, by the rounding of an estimate, is on time."""
+"""A job that ends this little after its deadline counts as on time, as estimates are rounded."""
 
 
 def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None = None) -> tuple[Job, ...]:
-    """The group's jobs with new ids, in the order of the file, each with its nearest deadline; `after` names ids."""
+    """The group's jobs with new ids, in the order of the file, each with its earliest deadline; `after` refers to
+    ids."""
     now = installation.clock.now_ms()
     fresh: set[str] = set()
     while len(fresh) < len(group.jobs):
@@ -67,10 +68,10 @@ def new_jobs(installation: Installation, group: GroupSpec, group_id: str | None 
 
 
 def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequence[str] = ()) -> GroupPlanView:
-    """The joint plan, under the `assumptions` about quotas (services.groups.what_if) beside the one without them.
+    """The joint plan; with `assumptions` about quotas (services.groups.what_if), compared with the plan without them.
 
-    Raises InfeasibleError, naming jobs and limits that conflict and what relaxing them costs; LimitError for a budget
-    that cannot pay for the jobs, with the least that can; SpecError, UsageError.
+    Raises InfeasibleError, naming the conflicting jobs and limits and what relaxing them costs; LimitError if a budget
+    is too small, with the smallest sufficient one; SpecError, UsageError.
     """
     make_ready(installation, group)
     view = planned_group(installation, group, new_jobs(installation, group), assumptions)
@@ -78,7 +79,7 @@ def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequen
 
 
 def make_ready(installation: Installation, group: GroupSpec) -> None:
-    """Check what a file alone does not tell, and poll prices that are old. Raises SpecError."""
+    """Check what cannot be checked from the file alone, and poll prices that are old. Raises SpecError."""
     for each in group.jobs:
         refuse_unsupported_fields(each.spec, each.spec.name)
     freshen(installation)
@@ -87,7 +88,7 @@ def make_ready(installation: Installation, group: GroupSpec) -> None:
 def planned_group(
     installation: Installation, group: GroupSpec, jobs: Sequence[Job], assumptions: Sequence[str] = ()
 ) -> GroupPlanView:
-    """The same for jobs that have ids already; prices are not polled again."""
+    """The same for jobs that already have ids; prices are not polled again."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         seen = inputs(tx, now, installation.config, extra=jobs, only=[job.id for job in jobs], together=True)

@@ -1,4 +1,4 @@
-"""The question of a group's joint plan; where no offer fits jobs, all of them are named, with a remedy in the words of
+"""The input of a group's joint plan. If no offer fits some jobs, the error names all of them, with a remedy in terms of
 group files."""
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from orchestrator.policy import OVER_LIMITS, Demand, MoveLimits, prospects
 from orchestrator.policy.groups.planning import Asked, asked
 
 SEE_WHY = "see why: tradewind plan GROUP.yaml --why; then "
-"""How hints about jobs that fit nowhere begin, for a command line that knows the file to name it."""
+"""Prefix of hints about jobs that fit no offer; the command line replaces GROUP.yaml with the name of the file."""
 NAMED = 8
-"""At most this many jobs, or kinds of GPU, are named; the others are counted."""
+"""Messages name at most this many jobs, or kinds of GPU, and count the others."""
 
 
 def question(installation: Installation, seen: Inputs, market: Market) -> Asked:
-    """What the joint plan of these jobs is about. Raises InfeasibleError, naming all jobs without known steps or speed,
-    or with no offer that they may use."""
+    """The input of the joint plan of these jobs. Raises InfeasibleError, naming all jobs without known steps or speed,
+    or without an offer that they can use."""
     bounds = limits(installation.config)
     try:
         return asked(seen.demands, market, seen.perf, seen.running, limits=bounds)
@@ -29,7 +29,7 @@ def question(installation: Installation, seen: Inputs, market: Market) -> Asked:
 
 
 def _of_all(seen: Inputs, market: Market, bounds: MoveLimits) -> InfeasibleError | None:
-    """The reasons of all jobs that cannot be planned, each with its jobs, and what helps."""
+    """The reasons why jobs cannot be planned, each with its jobs, and the remedies."""
     reasons: dict[str, list[str]] = {}
     remedies: dict[str, None] = {}
     misfits: list[str] = []
@@ -49,7 +49,7 @@ def _of_all(seen: Inputs, market: Market, bounds: MoveLimits) -> InfeasibleError
             found, barred = prospects(demand, market, seen.perf, limits=bounds)
             if found or OVER_LIMITS in barred:
                 remedies[error.hint] = None
-            else:  # a job of a group may have no file of its own, so there may be none to plan alone
+            else:  # a job of a group may have no job file of its own to plan
                 misfits.append(name)
     if misfits:
         remedies[f"{SEE_WHY}relax what {_listed(misfits, 'jobs')} ask{'' if misfits[1:] else 's'} for"] = None
@@ -63,7 +63,7 @@ def _told(reason: str, names: Sequence[str]) -> str:
 
 
 def _has_gpus(demand: Demand, market: Market) -> bool:
-    """Whether some machine of the market has GPUs that the job asks for, whatever else it asks for."""
+    """Whether some machine of the market has the GPUs that the job requires, ignoring its other requirements."""
     wanted = demand.job.spec.resources.gpus
     return not wanted or any((each.name, each.count) in market.listing.kinds for each in wanted)
 
@@ -71,12 +71,12 @@ def _has_gpus(demand: Demand, market: Market) -> bool:
 def _without_gpus(demand: Demand, market: Market) -> str:
     wanted = " or ".join(_gpus(each.name, each.count) for each in demand.job.spec.resources.gpus)
     offered = [_gpus(name, count) for name, count in market.listing.kinds if name is not None]
-    there = f"those offered have {_listed(offered, 'kinds')}" if offered else "none that is offered has a GPU"
+    there = f"available machines have {_listed(offered, 'kinds')}" if offered else "no available machine has a GPU"
     return f"no machine of the enabled providers has {wanted}; {there}"
 
 
 def _gpus(name: str, count: int) -> str:
-    """As in a job file."""
+    """A kind and number of GPUs as in a job file."""
     return name if count == 1 else f"{name}:{count}"
 
 

@@ -1,4 +1,4 @@
-"""Says, in an error, what would make a plan of a group possible, and what the plan would cost then."""
+"""Adds to an error the changes that would make a plan of a group possible, and the cost of the plan with each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from orchestrator.services.groups.what_if import key_of, option
 from providers.money import about_usd, usd
 
 NAMED = 3
-"""At most this many jobs, or quotas, are named; the others are counted. (JSON names all.)"""
+"""Messages name at most this many jobs, or quotas, and count the others. (JSON names all.)"""
 
 
 def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
-    """The error, with the ways out in its hint, each in a line, and as `relaxations`; or as it is if there are none."""
+    """The error with the possible changes in its hint, one per line, and as `relaxations`; unchanged if there are
+    none."""
     relaxations = _relaxations(found)
     if not relaxations:
         return error
@@ -23,14 +24,14 @@ def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
     enough += [_raised(each) for each in raised]
     lines = []
     if enough:
-        one = "each of these changes is enough alone" if len(enough) > 1 else "this change is enough"
+        one = "each of these changes alone is enough" if len(enough) > 1 else "this change is enough"
         lines += [f"{one} (estimates, for the whole group):", *(f"  {each}" for each in enough)]
     if found.not_enough:
-        lines.append(f"not enough alone: more {_listed([_name(each) for each in found.not_enough], 'quotas')}")
+        lines.append(f"not enough by itself: more {_listed([_name(each) for each in found.not_enough], 'quotas')}")
     unknown = ["later deadlines"] if found.delay_unknown else []
     unknown += [f"more {_name(each)}" for each in found.unknown]
     if unknown:
-        lines.append(f"not worked out in time: {_listed(unknown, 'changes')}")
+        lines.append(f"not computed in time: {_listed(unknown, 'changes')}")
     if raised or found.unknown:
         example = option(raised[0].quota, raised[0].limit) if raised else "--what-if quota.CLOUD.SCOPE.NAME=LIMIT"
         lines.append(f"to see the plan with another quota: {example}")

@@ -1,4 +1,4 @@
-"""Submits a group: its jobs, their events and the plan in one transaction; all of them or none."""
+"""Submits a group: stores its jobs, their events and the plan in one transaction, all or nothing."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from orchestrator.store import Tx
 
 
 def prepared(installation: Installation, group: GroupSpec) -> tuple[Job, ...]:
-    """The jobs as they would be submitted, each with its part of the group's budget. Raises what `plan_group`
-    raises."""
+    """The jobs as they would be submitted, each with its part of the group's budget. Raises the same errors as
+    `plan_group`."""
     freshen(installation)
     jobs = new_jobs(installation, group, new_id("group", installation.clock.now_ms(), random.SystemRandom()))
     view = planned_group(installation, group, jobs)
@@ -51,8 +51,8 @@ def submit_group(
 ) -> GroupView:
     """Submit the `jobs` that `prepared` made of a group. For `token` and `accept_code` see services.jobs.submit.
 
-    Raises InfeasibleError if no offer fits one of them; unless `accept_risk`, LimitError if one is unlikely to meet its
-    deadline and its part of the budget; TokenConflictError, UsageError, StoreError.
+    Raises InfeasibleError if no offer fits one of the jobs; unless `accept_risk`, LimitError if a job is unlikely to
+    meet its deadline and its part of the budget; TokenConflictError, UsageError, StoreError.
     """
     if token is not None and (before := submitted_before(installation, group, token)) is not None:
         return before
@@ -87,7 +87,7 @@ def submit_group(
 
 @contextmanager
 def _of_group_file() -> Iterator[None]:
-    """Hints are about the group file, not about a job file."""
+    """Hints refer to the group file, not to a job file."""
     try:
         yield
     except (InfeasibleError, LimitError) as error:
@@ -96,14 +96,14 @@ def _of_group_file() -> Iterator[None]:
 
 
 def submitted_before(installation: Installation, group: GroupSpec, token: str) -> GroupView | None:
-    """The group of the same submission if it was made before, else None. Raises TokenConflictError, UsageError."""
+    """The group that the same submission created earlier, else None. Raises TokenConflictError, UsageError."""
     with installation.store.read() as tx:
         known = _with_token(tx, group, token)
         return None if known is None else group_view(installation, tx, known)
 
 
 def group_view(installation: Installation, tx: Tx, group: Group) -> GroupView:
-    """A group and its jobs as they are now."""
+    """The current state of a group and its jobs."""
     by_id = {job.id: job for job in tx.outlines_of(tx.job_ids_of_group(group.id))}
     views = job_views(installation, tx, [by_id[each] for each in tx.job_ids_of_group(group.id)], {})
     return GroupView(

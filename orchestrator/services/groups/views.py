@@ -13,7 +13,7 @@ from orchestrator.services.views import JobView
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """The part `share` of a job's time is spent on machines of this offer."""
+    """The `share` of its time that a job spends on machines of this offer."""
 
     offer_id: str
     share: float
@@ -21,10 +21,10 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlannedJob:
-    """One job of a joint plan. Parts that add up to less than 1: it waits for the rest of the time. It starts when the
-    last of its predecessors ends, at `start_at_ms`; `late`: so it may miss its deadline. `budget_nano_usd` is its own
-    budget; one below `least_budget_nano_usd` cannot pay for it, and `enough_budget_nano_usd` does so with 95 %
-    certainty, starts and interruptions included."""
+    """One job of a joint plan. If its parts add up to less than 1, it waits for the rest of the time. It starts at
+    `start_at_ms`, when the last of its predecessors ends; `late`: because of this it may miss its deadline.
+    `budget_nano_usd` is its own budget; a budget below `least_budget_nano_usd` is too small, and
+    `enough_budget_nano_usd` is enough with a probability of 95 %, including starts and interruptions."""
 
     name: str
     weight: float
@@ -43,9 +43,9 @@ class PlannedJob:
 
 @dataclass(frozen=True, slots=True)
 class UnitWorth:
-    """What `more` units of a quota, which is one machine, would be worth: all jobs together would cost so much less
-    (nano-USD), the last one would end `sooner_s` earlier, and the objective would be better by `value`, in its unit.
-    `owned`: not an account's limit, but all machines that there are on `scope`."""
+    """What `more` units of a quota (one machine) would be worth: all jobs together would cost `saving_nano_usd` less,
+    the last job would end `sooner_s` earlier, and the objective would improve by `value`, in its unit. `owned`: this is
+    not an account's limit but the number of machines on `scope`."""
 
     key: str  # as in --what-if
     quota: str
@@ -63,8 +63,8 @@ class UnitWorth:
 
 @dataclass(frozen=True, slots=True)
 class PlacedElsewhere:
-    """A job on a spot machine whose loss would make it late. Where there is room, it is placed elsewhere, and is
-    expected to cost so much there."""
+    """A job on a spot machine whose loss would make it late. If there is room, it is placed elsewhere, at this expected
+    cost."""
 
     name: str
     cost_nano_usd: int
@@ -72,8 +72,8 @@ class PlacedElsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """The plan with the quotas as they are, beside that of a `--what-if`: its cost and the end of its last job; or why
-    there is none."""
+    """The plan with the actual quotas, for comparison with that of a `--what-if`: its cost and the end of its last job;
+    or why there is none."""
 
     cost_nano_usd: int | None
     finish_at_ms: int | None
@@ -82,12 +82,13 @@ class Without:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlanView:
-    """The joint plan of a group. `gap`: how far, relatively, its objective can at most be from the best.
-    `enough_budget_nano_usd`: the smallest budget of the group with which each job has enough.
+    """The joint plan of a group. `gap`: the largest possible distance of its objective from the optimum, as a fraction.
+    `enough_budget_nano_usd`: the smallest budget of the group that is enough for each job.
 
-    `stopped_after_s`: after so many seconds the solver was stopped, before it had the best plan; None: it was not.
-    Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. The budgets of
-    `short_projects` do not pay for the jobs, and `full_limits` have no room for those that can start at once.
+    `stopped_after_s`: the seconds after which the solver was stopped before it had found the best plan; None: it was
+    not stopped. Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. The
+    budgets of `short_projects` are too small for the jobs, and `full_limits` have no room for the jobs that could start
+    at once.
     """
 
     kind: ClassVar[str] = "group-plan"

@@ -1,4 +1,4 @@
-"""What if: quotas as they might be, such as `quota.aws.us-east-1.p5=384`."""
+"""What-if plans: assumed quotas, such as `quota.aws.us-east-1.p5=384`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FORM = "quota.CLOUD.SCOPE.NAME=LIMIT, such as quota.aws.us-east-1.p5=384"
 
 
 def supposed(market: Market, assumptions: Iterable[str]) -> Market:
-    """The market with these limits. NAME is a quota's name, or an instance family that it covers; SCOPE and NAME may
-    have `_` for spaces. All quotas that fit are changed. Raises UsageError for a form, a number or a quota that is not
-    valid."""
+    """The market with these limits. NAME is the name of a quota, or an instance family that it covers; SCOPE and NAME
+    may have `_` for spaces. All matching quotas are changed. Raises UsageError if the form, the number or the quota is
+    not valid."""
     for assumption in assumptions:
         key, equals, text = assumption.partition("=")
         if not equals:
@@ -43,7 +43,7 @@ def quotas(market: Market) -> list[QuotaName]:
 
 
 def key_of(name: QuotaName) -> str:
-    """How an assumption names a quota."""
+    """The name of a quota in an assumption."""
     return f"{_scope(name)}{_word(name[1].name)}"
 
 
@@ -53,11 +53,11 @@ def option(name: QuotaName, limit: int) -> str:
 
 
 def _known(key: str, keys: list[str]) -> str:
-    """What may have been meant, or which quotas there are."""
+    """Similar names, or the quotas that exist."""
     near = did_you_mean(key, keys)
     cloud = key.split(".")[1]
     if not near and not any(each.startswith(f"quota.{cloud}.") for each in keys):
-        near = f"no quota of {cloud} is known: it has to be enabled (providers.enabled)"
+        near = f"no quotas of {cloud} are known: enable it first (providers.enabled)"
     return "; ".join(each for each in (near, _listed(keys)) if each)
 
 
@@ -85,7 +85,7 @@ def _covers(name: QuotaName, key: str) -> bool:
 
 
 def _scope(name: QuotaName) -> str:
-    """How the key of a quota begins. The scope may have dots: it can be the address of a host."""
+    """The beginning of a quota's key. The scope may have dots, as it can be the address of a host."""
     return f"quota.{name[0]}.{_word(name[1].scope)}."
 
 

@@ -1,1 +1,1 @@
-"""Job operations for users: plan, submit, follow, command, fetch."""
+"""Operations on jobs for users: plan, submit, follow, command, fetch."""

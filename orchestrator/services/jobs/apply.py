@@ -25,7 +25,7 @@ from providers.money import format_usd
 from providers.offer import OfferId
 
 PLAN_FILE = codec_of(PlanView)
-AGAIN = "correct the job file and make the plan again: tradewind plan FILE -o PLAN"
+AGAIN = "correct the job file and make a new plan: tradewind plan FILE -o PLAN"
 PRICE_TOLERANCE = 0.02  # a chosen offer may become this much more expensive before the plan is stale
 
 
@@ -33,8 +33,8 @@ def save(view: PlanView, path: Path) -> None:
     """Writes a plan document. Raises UsageError if it cannot be written or could never be applied."""
     if view.anywhere:
         raise UsageError(
-            "a plan about clouds that are not enabled is not saved: it could not be applied",
-            hint="--output json writes it to stdout",
+            "a plan for clouds that are not enabled cannot be saved, because it cannot be applied",
+            hint="use --output json to write it to stdout",
         )
     try:
         write_whole(path, PLAN_FILE.dumps(view, indent=2) + "\n")
@@ -43,10 +43,10 @@ def save(view: PlanView, path: Path) -> None:
 
 
 def load(installation: Installation, path: Path) -> PlanView:
-    """Reads a plan document, and checks its values as those of a job file. Raises NotFoundError, SpecError."""
+    """Reads a plan document and checks its values like those of a job file. Raises NotFoundError, SpecError."""
     try:
         content = path.read_bytes()
-    except (OSError, ValueError) as error:  # the latter: a NUL character
+    except (OSError, ValueError) as error:  # ValueError: the path has a NUL character
         reason = getattr(error, "strerror", None) or str(error)
         raise NotFoundError(f"{path}: {reason}", hint="make one: tradewind plan FILE -o PLAN") from error
     try:
@@ -72,8 +72,8 @@ def load(installation: Installation, path: Path) -> PlanView:
 
 
 def _require_as_made(saved: PlanView, path: str, now_ms: int) -> None:
-    """A plan file can be edited, so nothing in it is trusted: its jobs have to pass the rules of job files, and its
-    decisions have to be those from which its id was made. Raises SpecError."""
+    """A plan file can be edited, so its content is not trusted: its jobs must pass the checks of job files, and its
+    decisions must match its id, which is derived from them. Raises SpecError."""
     problems = []
     plan = saved.plan
     if plan.id != plan_id(plan.at_ms, plan.market_digest, plan.simulated, plan.placements):
@@ -82,7 +82,7 @@ def _require_as_made(saved: PlanView, path: str, now_ms: int) -> None:
     for index, job in enumerate(saved.new_jobs):
         field = f"new_jobs[{index}]"
         if not is_id("job", job.id) or decided.count(job.id) != 1:
-            problems.append(Problem(path, 0, 0, f"{field}.id", "is not the id of one job of the plan", AGAIN))
+            problems.append(Problem(path, 0, 0, f"{field}.id", "is not the id of exactly one job of the plan", AGAIN))
         try:
             require_sayable(job.spec, path, f"{field}.spec", AGAIN, now_ms=now_ms)
         except SpecError as error:
@@ -91,7 +91,7 @@ def _require_as_made(saved: PlanView, path: str, now_ms: int) -> None:
         problems.append(Problem(path, 0, 0, "new_jobs", "has the same job twice", AGAIN))
     for index, decision in enumerate(saved.decisions):
         if not all(map(_possible, (*decision.front, *decision.picks))) or None in [p.offer_id for p in decision.front]:
-            wrong = "front or picks have an offer, cost or duration that is not possible"
+            wrong = "front or picks have an impossible offer, cost or duration"
             problems.append(Problem(path, 0, 0, f"decisions[{index}]", wrong, AGAIN))
     if problems:
         raise SpecError(problems)
@@ -109,7 +109,7 @@ def _possible(pick: Pick) -> bool:
 
 
 def check(installation: Installation, reviewed: PlanView) -> None:
-    """Raises StalePlanError with every difference, unless the same would be decided now; InfeasibleError."""
+    """Raises StalePlanError with every difference, unless the decisions would be the same now; InfeasibleError."""
     require_startable(reviewed)
     moved = _gone(installation, reviewed)
     if not moved:
@@ -126,7 +126,7 @@ def check(installation: Installation, reviewed: PlanView) -> None:
 
 
 def apply(installation: Installation, reviewed: PlanView, *, caller: Caller, accept_code: bool = False) -> Accepted:
-    """Submit the plan's new jobs as `caller`, with their code as it is now, and have its placements carried out.
+    """Submit the plan's new jobs as `caller`, with their current code, and request its placements.
 
     `accept_code` is as for `submit`. Raises StalePlanError, InfeasibleError, UsageError, StoreError.
     """
@@ -135,7 +135,7 @@ def apply(installation: Installation, reviewed: PlanView, *, caller: Caller, acc
         make_checkpoint_folder(job)
     led = control_plane(
         installation
-    ).running  # first, because nothing that can fail may come after the plan is accepted
+    ).running  # first, because nothing that can fail may follow the acceptance of the plan
     with uploaded(installation, reviewed.new_jobs, accepted=accept_code) as jobs, installation.store.write() as tx:
         add_jobs(installation, tx, jobs, reviewed.plan, caller=caller)
         tx.add_command("apply", None, {"plan_id": reviewed.id}, caller.actor)
@@ -157,7 +157,7 @@ def _gone(installation: Installation, reviewed: PlanView) -> list[str]:
     for decision in reviewed.decisions:
         state = states.get(decision.job_id)
         if decision.job_id in new and state is not None:
-            moved.append(f"{decision.name} was submitted already ({decision.job_id}, {state})")
+            moved.append(f"{decision.name} was already submitted ({decision.job_id}, {state})")
         elif decision.job_id not in new and (state is None or state in TERMINAL):
             moved.append(f"{decision.name} is {state or 'not in this store'}")
     return moved

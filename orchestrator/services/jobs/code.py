@@ -1,6 +1,7 @@
 """A job's code: packed and uploaded when the job is submitted, for machines that do not have this host's folders.
 
-Machines of this host run the code where it is. For all others it is what it was at the submission, by its hash.
+Machines of this host run the code in its folder. All others run the code as it was at submission, identified by its
+hash.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SHOWN = 5
 
 
 def code_of(installation: Installation, spec: JobSpec) -> CodeView | None:
-    """What would be uploaded of a job's code; None if every machine that it may get has this host's folders. Raises
+    """The code of a job that would be uploaded; None if all machines that it may use have this host's folders. Raises
     UsageError if the code cannot be packed."""
     if not _travels(installation, spec):
         return None
@@ -40,9 +41,9 @@ def code_of(installation: Installation, spec: JobSpec) -> CodeView | None:
 
 @contextmanager
 def uploaded(installation: Installation, jobs: Sequence[Job], *, accepted: bool) -> Iterator[list[Job]]:
-    """The jobs with their code in the store, as far as machines need it there. If the block fails, it is removed again.
+    """The jobs with their code in the store, if machines need it there. If the block fails, the code is removed again.
 
-    Raises UsageError for code that somebody has to accept and has not, and StoreError.
+    Raises UsageError for code that must be accepted and was not, and StoreError.
     """
     done: list[tuple[ObjectStore, str]] = []
     try:
@@ -70,7 +71,7 @@ def _upload(installation: Installation, job: Job, done: list[tuple[ObjectStore, 
     except ObjectStoreError as error:
         raise StoreError(f"the code of {job.name} cannot be uploaded: {error.message}", hint=error.hint) from error
     except OSError as error:
-        hint = "free some space in the folder of temporary files"
+        hint = "free some space in the folder for temporary files"
         raise StoreError(f"the code of {job.name} cannot be packed: {error.strerror}", hint=hint) from error
     return replace(job, spec=replace(job.spec, train=replace(job.spec.train, code=digest)))
 
@@ -82,22 +83,22 @@ def _travels(installation: Installation, spec: JobSpec) -> bool:
 
 
 def _contents(installation: Installation, spec: JobSpec) -> Contents:
-    """Everything in the folder of code but what Tradewind itself has written there. Raises UsageError if that lacks the
-    job's program."""
+    """Everything in the code folder except what Tradewind itself has written there. Raises UsageError if this does not
+    include the job's program."""
     stored = [str(installation.state_dir), str(installation.config.store_root), spec.checkpoint.to or ""]
     own = [Path(place) for place in stored if place and "://" not in place]
     found = contents(Path(spec.train.workdir), without=own)
     for program in _programs(spec.train):
         if (found.folder / program).is_file() and _inside(found.folder, program) not in found.files:
             raise UsageError(
-                f"{program} is the job's program, and is left out of its code",
-                hint=f"write !{program} at the end of {found.folder}/{IGNORE_FILE}",
+                f"{program} is the job's program, but is excluded from its code",
+                hint=f"add a line !{program} at the end of {found.folder}/{IGNORE_FILE}",
             )
     return found
 
 
 def _programs(train: TrainSpec) -> list[str]:
-    """Where the job's program can be in the folder of its code."""
+    """The possible paths of the job's program in its code folder."""
     if train.script is not None:
         return [train.script]
     module = (train.entry or "").partition(":")[0].replace(".", "/")
@@ -105,22 +106,24 @@ def _programs(train: TrainSpec) -> list[str]:
 
 
 def _inside(folder: Path, path: str) -> str:
-    """The path without links, relative to the folder."""
+    """The path with links resolved, relative to the folder."""
     return os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder))
 
 
 def _concern(found: Contents) -> str | None:
-    """What somebody should know before this leaves the machine; None: nothing."""
+    """What the user should know before the code leaves this machine; None: nothing."""
     said = []
     if found.size_bytes > LARGE_BYTES:
         said.append(f"has {found.size_bytes / 1e6:,.0f} MB")
     if found.secret_like:
         more = len(found.secret_like) - SHOWN
         names = ", ".join(found.secret_like[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-        said.append(f"contains what may be secrets: {names}")
+        said.append(f"may contain secrets: {names}")
     return f"the code in {found.folder} {' and '.join(said)}" if said else None
 
 
 def remedy(folder: str) -> str:
     """What to do about a concern."""
-    return f"name what stays here in {folder}/{IGNORE_FILE}; --yes (Python: accept_code=True) uploads all of it"
+    return (
+        f"list what must not be uploaded in {folder}/{IGNORE_FILE}; --yes (Python: accept_code=True) uploads all of it"
+    )

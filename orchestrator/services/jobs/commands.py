@@ -1,7 +1,7 @@
-"""A user's commands to the control plane: written to the store, carried out by the control plane that leads.
+"""A user's commands to the control plane: they are written to the store, and the leading control plane executes them.
 
-Commands that make no sense are refused at once. If a control plane runs, the caller waits a moment for its answer,
-because the job may have changed in between; a refusal is raised as the matching error.
+Commands that make no sense are rejected at once. If a control plane runs, the caller waits a moment for its answer,
+because the job may have changed in the meantime; a rejection is raised as the matching error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from providers.money import NANO_USD, about_usd, whole_usd
 
 ANSWER_WALL_S = 2.0
 POLL_WALL_S = 0.05
-OWN_STATE = "only what its program saved itself, in $TRADEWIND_CHECKPOINT_DIR, is kept"
+OWN_STATE = "only data that its program saved in $TRADEWIND_CHECKPOINT_DIR is kept"
 
 
 def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
@@ -51,9 +51,9 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         job = _living(tx, ref)
         order = tx.add_command("pause", job.id, {}, caller.actor) if may_pause(tx, job, tx.open_commands()) else None
         stepped = has_stepped(tx.runs(job_id=job.id, unreadable=left_out))
-        to_be_resumed = halted(tx, job)  # by a command that still waits
+        to_be_resumed = halted(tx, job)  # by a pending command
     if order is None:
-        with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
+        with installation.store.read() as tx:  # reading the market takes too long to block other writers
             first = [each.order for each in short_of_money(installation, tx, job) if each.at_once]
             hint = ", then ".join([*first, f"tradewind resume {tx.typed_name(job.id, job.name)}"])
         raise UsageError(f"{job.name} is already {job.state}", hint=hint)
@@ -73,7 +73,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 
     Raises NotFoundError, UsageError; also if its budget would pause it again at once.
     """
-    with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
+    with installation.store.read() as tx:  # reading the market takes too long to block other writers
         short = short_of_money(installation, tx, tx.find_job(ref))
     with installation.store.write() as tx:
         job = tx.find_job(ref)
@@ -86,8 +86,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
             again = f"tradewind resume {tx.typed_name(job.id, job.name)}"
             raise UsageError(too_poor(job, short), hint=f"{remedies(short)}, then {again}")
         poor = "".join(
-            f"; {each.budget} may pause it again{each.late}; to be sure that it finishes: {each.order}"
-            for each in short
+            f"; {each.budget} may pause it again{each.late}; to let it finish: {each.order}" for each in short
         )
         order = tx.add_command("resume", job.id, {}, caller.actor)
         runs = tx.runs(job_id=job.id, unreadable=left_out)
@@ -99,18 +98,18 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then{poor}"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
     how = "resumes from its checkpoint" if stepped else "starts"
-    if without:  # it may have been put back
-        how = "paused without a checkpoint; it resumes from one if that is there now, else from step 0,"
+    if without:  # the checkpoint may have been restored
+        how = "paused without a checkpoint; it resumes from one if there is one now, else from step 0,"
     message = f"{job.name} {how} on the offer that is best now"
     if others is not None:
-        message = f"{job.name} {others}; then it starts on the offer that is best"
+        message = f"{job.name} {others}; then it starts on the best offer"
     if began and not stepped:
         message += f"; it has reported no step, so {OWN_STATE}"
     message += poor
     if job.state in TERMINAL:
         message = f"{job.name} is {job.state}, and no longer in quarantine"
     if broke is not None:
-        message += f"; it was quarantined, and is again if this has not changed: {broke}"
+        message += f"; it was in quarantine, and will be again if this error is not fixed: {broke}"
     return _accepted(installation, order, "resume", job, message)
 
 
@@ -122,8 +121,8 @@ def short_of_money(
     speeds: SpeedReader | None = None,
     others: Together = ALONE,
 ) -> tuple[Shortage, ...]:
-    """Which budgets would pause a paused job again, if `others` are resumed with it; none where that is not likely or
-    not known."""
+    """The budgets that would pause a paused job again, if `others` are resumed with it; none if this is unlikely or
+    unknown."""
     if not halted(tx, job) or tx.job_facts(job.id).quarantine is not None:
         return ()
     with suppress(RowError):
@@ -132,19 +131,19 @@ def short_of_money(
 
 
 def too_poor(job: Job, short: Sequence[Shortage]) -> str:
-    """Why it makes no sense to resume a job."""
+    """Why resuming a job makes no sense."""
     why = [f"{each.effect}: {each.budget} is too small{each.late}" for each in short if each.at_once]
     return f"{job.name} {'; and it '.join(why)}"
 
 
 def remedies(short: Sequence[Shortage]) -> str:
-    """What makes all these budgets large enough."""
+    """The commands that make all these budgets large enough."""
     return ", then ".join(each.order for each in short)
 
 
 def set_budget(installation: Installation, ref: str, amount: str | float, *, caller: Caller) -> Accepted:
     """Set or change a job's budget. `amount` as in the job file: "2.50", "2.50 USD". Raises NotFoundError, and
-    UsageError for an invalid amount or one that is already spent."""
+    UsageError for an invalid amount or an amount that is already spent."""
     nano_usd = amount_of(amount)
     with installation.store.write() as tx:
         job = _living(tx, ref)
@@ -153,11 +152,11 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
             reported = f"{job.name} has already spent {about_usd(spent)}"
             raise UsageError(reported, hint=_budgets_to_set(installation, tx, job))
         asked = any(each.args.get("group_id") == job.group_id for each in tx.open_commands() if each.job_id is None)
-        # If the budget of the group is about to change, the control plane checks this one after that.
+        # If a change of the group's budget is pending, the control plane checks this budget after it.
         if not asked and (why := over_group_budget(tx, job, nano_usd)) is not None:
             raise UsageError(why, hint=group_remedy(tx, job, nano_usd))
         order = tx.add_command("budget", job.id, {"nano_usd": nano_usd}, caller.actor)
-    with installation.store.read() as tx:  # reading the market takes longer than others should wait to write
+    with installation.store.read() as tx:  # reading the market takes too long to block other writers
         after = how_to_continue(installation, tx, job, nano_usd, present=present(installation, tx))
         hint = _budgets_to_set(installation, tx, job)
     message = f"the budget of {job.name} becomes {whole_usd(nano_usd)}{after}"
@@ -165,11 +164,11 @@ def set_budget(installation: Installation, ref: str, amount: str | float, *, cal
 
 
 def _budgets_to_set(installation: Installation, tx: Tx, job: Job) -> str:
-    """The commands that set a budget which is enough for a job, and the smallest that it may have now. Raises
+    """The commands that set a sufficient budget for a job, and the smallest budget that is allowed now. Raises
     RowError."""
     name, found = tx.typed_name(job.id, job.name), needed_to_continue(installation, tx, job)
     least = least_budget_nano_usd(installation, tx, job)
-    smallest = f"the smallest that is accepted: tradewind budget set {name} {least / NANO_USD:.2f}"
+    smallest = f"the smallest allowed budget: tradewind budget set {name} {least / NANO_USD:.2f}"
     if job.state not in ("paused", "pausing"):
         smallest += f"; or stop spending: tradewind pause {name}"
     return f"to finish it: {larger_budget(tx, job, found)}; {smallest}" if found.enough else smallest
@@ -210,8 +209,8 @@ def migrate(installation: Installation, ref: str, offer_id: str | None, *, calle
 
 
 def may_pause(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
-    """Whether a job that has not ended is neither paused nor pausing, or is resumed by one of the `waiting` commands,
-    which no control plane has carried out yet."""
+    """Whether a job that has not ended is neither paused nor pausing, or will be resumed by one of the `waiting`
+    commands, which no control plane has carried out yet."""
     return not halted(tx, job) or _is_among(waiting, "resume", job)
 
 
@@ -225,7 +224,7 @@ def _is_among(waiting: Sequence[Command], kind: str, job: Job) -> bool:
 
 
 def _living(tx: Tx, ref: str, *, cancelled: bool = False) -> Job:
-    """A job that has not ended and, unless `cancelled`, is not to be cancelled by the next control plane either."""
+    """A job that has not ended and, unless `cancelled`, has no pending cancel command."""
     job = tx.find_job(ref)
     if job.state in TERMINAL:
         raise UsageError(
@@ -246,8 +245,8 @@ def _accepted(installation: Installation, order: str, command: str, job: Job, me
 
 
 def answered(installation: Installation, order: str, hint: str) -> bool:
-    """Wait a moment for the answer to a command. Returns whether a control plane runs; raises the error that it refuses
-    the command with."""
+    """Wait a moment for the answer to a command. Returns whether a control plane runs; raises the error with which it
+    rejects the command."""
     led = control_plane(installation).running
     give_up = installation.clock.monotonic_s() + ANSWER_WALL_S
     while led:

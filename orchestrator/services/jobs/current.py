@@ -75,7 +75,7 @@ def jobs(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> JobList:
-    """Jobs of a project (None: of all) and of a group, by its name or id, oldest first; ended ones only on request.
+    """Jobs of a project (None: of all) and of a group, by its name or id, oldest first; ended jobs only on request.
     Raises UsageError for an invalid limit or cursor, NotFoundError for an unknown group."""
     filters, most = {"ended": ended, "project": project}, checked_limit(limit)
     if group is not None:
@@ -130,7 +130,7 @@ def status(installation: Installation, ref: str, *, events: int = 8) -> StatusVi
         unsettled = tx.runs(job_id=found.id, unsettled=True, unreadable=left_out)
         try:
             unbooked = job_cost_nano_usd(tx, found.id, unsettled, now_ms) - view.paid_nano_usd
-        except ValueError:  # a price is not known for all of the time
+        except ValueError:  # a price is unknown for part of the time
             unbooked = 0
         return StatusView(
             at_ms=now_ms,
@@ -188,8 +188,8 @@ def job_views(
 
 
 def late_s(job: Job | JobView, said: JobForecast | str | None, now_ms: int) -> float | None:
-    """How long after its deadline a job is expected to finish, by a forecast that may be older than `now_ms`; without
-    one, how long ago the deadline passed. None if it is not late, or if that is not known."""
+    """How many seconds after its deadline a job is expected to finish, by a forecast that may be older than `now_ms`;
+    without a forecast, how long ago the deadline passed. None if it is not late, or if this is unknown."""
     if job.deadline_at_ms is None or job.state in TERMINAL:
         return None
     ends_ms = now_ms
@@ -199,19 +199,19 @@ def late_s(job: Job | JobView, said: JobForecast | str | None, now_ms: int) -> f
 
 
 def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict[str, JobRecord]:
-    """The stored data of these jobs, by job id, in a fixed number of queries. Raises RowError, also for a job whose
-    damaged id finds no row."""
+    """The stored data of these jobs, by job id, in a fixed number of queries. Raises RowError, also if the damaged id
+    of a job matches no row."""
     ids, now_ms = [job.id for job in jobs], installation.clock.now_ms()
     runs, migrations = tx.runs_of(ids, left_out), tx.migrations_of(ids, left_out)
     facts, newest = tx.job_facts_of(ids), tx.newest_events(ids)
     if lost := set(ids) - facts.keys():
-        raise UnreadableRowError("job", min(lost), "id: no row is found by it")
+        raise UnreadableRowError("job", min(lost), "id: it matches no row")
     booked: dict[str, list[LedgerSum]] = {job_id: [] for job_id in ids}
     for each in tx.ledger_sums(ids):
         booked[each.job_id].append(each)
     alive = {job_id: run for job_id in ids if (run := current_run(runs[job_id])) is not None}
     requested: dict[str | None, dict[str, Command]] = {}
-    for command in tx.open_commands():  # a later one of the same kind counts instead
+    for command in tx.open_commands():  # a later command of the same kind replaces it
         requested.setdefault(command.job_id, {})[command.kind] = command
     asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
     prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
@@ -227,7 +227,9 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
             newest=newest.get(job_id),
             pause=next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None),
             budget=_budget_since_pause(events.get(job_id, ())),
-            reported={event.kind: event for event in reversed(events.get(job_id, []))},  # the newest of a kind is last
+            reported={
+                event.kind: event for event in reversed(events.get(job_id, []))
+            },  # the newest of each kind is last
             requested=tuple(requested.get(job_id, {}).values()),
         )
         for job_id in ids
@@ -297,7 +299,7 @@ def _foretold(said: JobForecast | str | None) -> _Foretold:
 
 
 def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]:
-    """The warnings of a job whose latest run failed and that is retried."""
+    """The warnings of a job whose latest run failed and is retried."""
     over = [run for run in runs if run.end not in (None, "aborted")]
     newest = max(over, key=lambda run: run.generation, default=None)
     if newest is None or newest.end != "failed" or job.state in TERMINAL:
@@ -306,7 +308,8 @@ def _failures(job: Job, runs: Sequence[Run], facts: JobFacts) -> tuple[str, ...]
 
 
 def _warnings(reported: Mapping[str, Event], run: Run) -> tuple[str, ...]:
-    """The warnings that still apply to its run: no step since it was reported as stalled, a loss that is still NaN."""
+    """The warnings that still apply to the run: no step since it was reported as stalled, or a loss that is still
+    NaN."""
     stalled, diverged = reported.get(STALLED), reported.get(NOT_FINITE)
     warnings = []
     if stalled is not None and stalled.run_id == run.id and stalled.data.get("step") == run.last_step:
@@ -330,7 +333,7 @@ def _not_finite_at_the_end(reported: Mapping[str, Event], run: Run | None) -> tu
 
 
 def _noted(warnings: Sequence[str], said: str, requested: Iterable[str]) -> str:
-    """All that is noted, without a warning that is `said` already."""
+    """All notes, without warnings that `said` already contains."""
     return "; ".join(dict.fromkeys([*(each for each in warnings if each not in said), said, *requested]))
 
 
@@ -355,7 +358,7 @@ def _note(job: Job, known: JobRecord) -> str:
 
 
 def _step(job: Job, runs: Sequence[Run]) -> int:
-    """Where the job is, or where it ended."""
+    """The job's current or last step."""
     latest = latest_trained(runs)
     return latest.last_step if latest is not None and job.state in TERMINAL else steps_done(runs)
 
@@ -374,7 +377,8 @@ def moved(runs: Sequence[Run], migrations: Sequence[Migration]) -> list[Migratio
 
 
 def simulated(installation: Installation, offer_id: str) -> bool:
-    """Whether an offer's price and machine are simulated. A provider that is no longer enabled is judged by name."""
+    """Whether an offer's price and machine are simulated. For a provider that is no longer enabled, its name
+    decides."""
     name = provider_of(offer_id)
     provider = installation.providers.get(name)
     return provider.simulated if provider is not None else traits_of(name).simulated

@@ -1,5 +1,5 @@
-"""What enabling a cloud, or more regions of one, would save: what jobs cost with it, against what they cost on the
-enabled providers alone."""
+"""What enabling a cloud, or more regions of it, would save: the cost of jobs with it, compared with their cost on the
+enabled providers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIMULATED = "the enabled providers are simulated"
 
 
 def unknown(here: PlanView) -> str:
-    """Why the plan `here`, on the enabled providers, is nothing to compare with; "" if it is."""
+    """Why the plan `here`, on the enabled providers, cannot be compared with; "" if it can."""
     placed = [each for each in here.decisions if each.offer_id is not None]
     if not placed:
         return "no enabled provider can run it now"
@@ -37,8 +37,8 @@ def enabling(
     *,
     enabled: bool = False,
 ) -> Iterator[Enabling]:
-    """For each cloud of `market` for which a provider is installed; `enabled`: these are further regions of clouds that
-    are enabled. Only jobs count that the enabled providers can run (`here`), at a known cost."""
+    """The saving for each cloud of `market` that has an installed provider; with `enabled`, these are further regions
+    of enabled clouds. Only jobs count that the enabled providers can run (`here`) at a known cost."""
     cost = {each.job_id: each.cost_nano_usd for each in here.decisions if each.offer_id is not None}
     compared = [demand for demand in demands if cost.get(demand.job.id) is not None]
     total = sum(cost[demand.job.id] or 0 for demand in compared)
@@ -55,8 +55,8 @@ def enabling(
 
 
 def could_enable(demands: Sequence[Demand], market: Market, perf: PerfBook, limits: MoveLimits) -> CouldEnable | None:
-    """Where these jobs would run on the clouds of `market` for which a provider is installed; None if one of them
-    would not."""
+    """Where these jobs would run on the clouds of `market` that have an installed provider; None if one of them cannot
+    run."""
     clouds = set(market.listing.providers) & set(provider_names())
     there = [_only(demand, *(each for each in sorted(clouds) if _allows(demand, each))) for demand in demands]
     if not all(demand.job.spec.where.clouds for demand in there):

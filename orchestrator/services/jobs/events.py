@@ -17,7 +17,7 @@ POLL_WALL_S = 0.3
 
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """The position before an event: no event is ever inserted there."""
+    """The position before an event; events are never inserted there."""
 
     event_id: str
 
@@ -62,7 +62,7 @@ def _names(tx: Tx, found: Sequence[Event]) -> dict[str, str]:
 
 def follow(installation: Installation, ref: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
     """New events in batches, after the latest `limit`; ends with the job. Raises NotFoundError."""
-    batch = replace(events(installation, ref, limit=limit), next_cursor=None)  # batches are only followed forwards
+    batch = replace(events(installation, ref, limit=limit), next_cursor=None)  # batches only go forward
     last = None
     while True:
         if batch.events:

@@ -43,13 +43,13 @@ def explain(installation: Installation, ref: str) -> Explanation:
 
 
 def why_paused(job: JobView) -> str:
-    """A sentence about a paused job: `conv is paused at its last checkpoint`, or its warnings and then that."""
+    """A sentence about a paused job: `conv is paused at its last checkpoint`, with its warnings, if any, before it."""
     return f"{job.name}: {job.note}" if job.warnings else f"{job.name} is {job.note}"
 
 
 def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
     view = job_view(installation, tx, job, forecasts(installation, tx, [job])[job.id])
-    plan = tx.latest_plan(job.id) if job.state != "paused" else None  # it waits for its user, not for an offer
+    plan = tx.latest_plan(job.id) if job.state != "paused" else None  # it waits for the user, not for an offer
     decisions = tuple(_as_known_now(view, each) for each in _decisions(tx, plan, [job]))
     if view.offer_id is not None:
         headline = f"{job.name} is {job.state} on {view.offer_id}"
@@ -77,7 +77,7 @@ def _job(installation: Installation, tx: Tx, job: Job) -> Explanation:
 
 
 def _waits(tx: Tx, job: Job, plan: Plan | None) -> str | None:
-    """What a queued job waits for, if that is newer than its plan, and not what the plan said."""
+    """What a queued job waits for, if this is newer than its plan and differs from it."""
     newest = tx.events(job_id=job.id, limit=1, newest_first=True) if job.state == "queued" else ()
     if not newest or newest[0].kind != "job.waits":
         return None
@@ -87,7 +87,8 @@ def _waits(tx: Tx, job: Job, plan: Plan | None) -> str | None:
 
 
 def _as_known_now(view: JobView, decided: Decision) -> Decision:
-    """The decision, with what is expected of the deadline now if what it said of that has changed since."""
+    """The decision; if the forecast for the deadline has changed since then, with the current forecast as the
+    reason."""
     if view.deadline_at_ms is None or decided.finish_at_ms is None:
         return decided
     was_late = decided.finish_at_ms > view.deadline_at_ms
@@ -143,7 +144,7 @@ def _migration(installation: Installation, tx: Tx, migration: Migration) -> Expl
 
 def _run(installation: Installation, tx: Tx, run: Run) -> Explanation:
     moves = tx.migrations(job_id=run.job_id, unreadable=left_out)
-    for migration in reversed(moves):  # of a standby, the one that took it
+    for migration in reversed(moves):  # for a standby, the migration that used it
         if migration.target_run_id == run.id:
             return _migration(installation, tx, migration)
     return _job(installation, tx, tx.outline(run.job_id))
@@ -200,7 +201,7 @@ def _verb(migration: Migration) -> str:
 
 
 def _steps(migration: Migration, events: Sequence[Event]) -> tuple[StepTime, ...]:
-    """When each step was recorded. A step's duration is the time until the next record."""
+    """The time of each step. A step's duration is the time until the next recorded step."""
     instants = [("begun", migration.created_at_ms)]
     instants += [(event.kind.partition(".")[2], event.at_ms) for event in events if "migration." in event.kind]
     ends = [at for _, at in instants[1:]]

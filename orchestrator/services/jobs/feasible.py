@@ -1,4 +1,4 @@
-"""Whether the jobs of a plan can be started at all: what is refused, why, and what to do about it."""
+"""Whether the jobs of a plan can be started: what is rejected, why, and the remedy."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ LIKELY_ENOUGH = 0.8  # the chance of meeting deadline and budget that `--yes` re
 
 
 def require_feasible(view: PlanView, *, shown: bool = False) -> None:
-    """Raises InfeasibleError, with the reasons, if no offer fits a new job, now or later. Where the plan is `shown`,
-    its reasons are not repeated."""
+    """Raises InfeasibleError, with the reasons, if no offer fits a new job, now or later. If the plan is `shown`, its
+    reasons are not repeated."""
     from orchestrator.prices.sources import collecting
 
     for decided in hopeless(view):
@@ -37,7 +37,7 @@ def require_feasible(view: PlanView, *, shown: bool = False) -> None:
 
 def require_accepted_risk(view: PlanView) -> None:
     """Raises LimitError if a new job's chance of meeting its deadline and budget is below LIKELY_ENOUGH. A person who
-    reads the plan may accept that; a script that accepts every plan may not."""
+    reads the plan may accept this risk; a script that accepts every plan may not."""
     new = {job.id: job for job in view.new_jobs}
     chances = [each for each in view.decisions if each.job_id in new and each.chance is not None]
     risky = [each for each in chances if (each.chance or 0.0) < LIKELY_ENOUGH]
@@ -53,8 +53,8 @@ def require_accepted_risk(view: PlanView) -> None:
 
 
 def require_startable(view: PlanView, *, shown: bool = False) -> None:
-    """Raises InfeasibleError also for a plan about clouds that are not enabled, since nothing can be started there;
-    UsageError if the environment lacks a secret of a new job. `shown` as in `require_feasible`."""
+    """Like `require_feasible`; also raises InfeasibleError for a plan on clouds that are not enabled, where nothing can
+    be started, and UsageError if the environment lacks a secret of a new job."""
     require_feasible(view, shown=shown)
     if view.anywhere:
         names, clouds = ", ".join(decided.name for decided in view.decisions), ", ".join(view.not_enabled)
@@ -67,15 +67,15 @@ def require_startable(view: PlanView, *, shown: bool = False) -> None:
 
 
 def _how_to_rent(view: PlanView) -> str:
-    """What makes the clouds of a plan with `anywhere` rentable."""
+    """How to make the clouds of a plan with `anywhere` rentable."""
     if set(view.not_enabled) <= set(view.no_provider):
         return "Tradewind cannot rent there: install a provider package (docs/providers.md)"
     return "enable one in tradewind.toml (providers.enabled)"
 
 
 def hopeless(view: PlanView) -> list[Decision]:
-    """The jobs that no offer fits, now or later; also those whose budget pays for none, be it open or shut now. What
-    the catalogue has does not change by waiting."""
+    """The jobs that no offer fits, now or later, including jobs whose budget is too small for every offer, available
+    now or not. Waiting does not change the offers of the catalogue."""
     new = {job.id for job in view.new_jobs}
     return [
         decided
@@ -87,7 +87,7 @@ def hopeless(view: PlanView) -> list[Decision]:
 
 
 def lacks_money(view: PlanView, decided: Decision) -> bool:
-    """Whether only a larger budget helps."""
+    """Whether only a larger budget would help."""
     if decided.offer_id is None and view.anywhere and any(each.topic == FOR_MONEY for each in decided.rejected):
         return True
     return view.plan.placement(decided.job_id).lacks_money

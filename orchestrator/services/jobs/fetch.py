@@ -33,15 +33,16 @@ _OF_A_NAME = {
     errno.ENOTEMPTY,
 }
 MARKER = ".tradewind-job"
-"""In a folder named after a job: the id of the job whose outputs it holds, as several jobs may have that name."""
+"""File in a folder named after a job, with the id of the job whose outputs it holds, as several jobs may have the same
+name."""
 OTHER_FOLDER = "choose another folder with --to"
-TRIES = 3  # of a file that its job changes meanwhile
+TRIES = 3  # attempts for a file that its job is changing
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    """A file; `copy` writes it to a path and is told what to call with the bytes of each piece."""
+    """A file; `copy` writes it to a path and calls a function with the bytes of each piece."""
 
     size_bytes: int
     copy: Callable[[Path, Callable[[int], None]], None]
@@ -62,13 +63,14 @@ def fetch(
     paths: Sequence[str] = (),
     progress: Progress = lambda _path, _done, _total: None,
 ) -> Fetched:
-    """Copy outputs to `to` (default: ./<job name>): `paths`, or those that the job file names, or all if it names none.
+    """Copy outputs to `to` (default: ./<job name>): `paths`, or the outputs named in the job file, or all if it names
+    none.
 
-    A file appears when it is complete. Links that lead out of the output folder are skipped; nothing is written outside
-    `to`. `progress` is called with the file, and the bytes done and in total. Raises NotFoundError, UsageError for
-    paths that lead out, for a `to` that cannot be a folder, and if ./<job name> holds the outputs of another job;
-    StoreError, and PartialFailure if files cannot be written; the others are, unless the whole folder cannot be
-    written to.
+    Each file appears only when it is complete. Links that lead out of the output folder are skipped; nothing is written
+    outside `to`. `progress` is called with the file, the bytes copied and the total. Raises NotFoundError; UsageError
+    for paths that lead out, if `to` cannot be a folder, and if ./<job name> holds the outputs of another job;
+    StoreError; and PartialFailure if files cannot be written: the other files are still copied, unless the folder
+    itself cannot be written.
     """
     with installation.store.read() as tx:
         job = tx.find_job(ref)
@@ -116,11 +118,12 @@ def fetch(
 
 
 def _prepare(folder: Path, job: Job, *, overwrite: bool) -> None:
-    """Make the folder; one that is named after the job is marked as its own. Raises UsageError, PartialFailure."""
+    """Create the folder; a folder named after the job is marked with the job's id. Raises UsageError,
+    PartialFailure."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        wrong = "is a file, not a folder" if os.path.isfile(folder) else f"cannot be made: {error.strerror or error}"
+        wrong = "is a file, not a folder" if os.path.isfile(folder) else f"cannot be created: {error.strerror or error}"
         raise UsageError(f"{folder} {wrong}", hint=OTHER_FOLDER) from error
     if folder != Path(job.name):
         return
@@ -129,8 +132,8 @@ def _prepare(folder: Path, job: Job, *, overwrite: bool) -> None:
         owner = marker.read_text(encoding="utf-8", errors="replace").strip() if marker.exists() else ""
         if owner not in ("", job.id) and not overwrite:
             raise UsageError(
-                f"{folder} holds the outputs of another job of this name, {owner:.60}",
-                hint=f"{OTHER_FOLDER}, such as --to {job.id}; to write over those files: --to {folder}",
+                f"{folder} holds the outputs of another job with this name, {owner:.60}",
+                hint=f"{OTHER_FOLDER}, such as --to {job.id}; to overwrite those files: --to {folder}",
             )
         if owner != job.id:
             marker.write_text(f"{job.id}\n", encoding="utf-8")
@@ -154,7 +157,7 @@ def _is_below(path: str, name: str) -> bool:
 def _merged(
     local: Mapping[str, _Output], stored: Mapping[str, _Output], *, last_was_here: bool
 ) -> Mapping[str, _Output]:
-    """Of a job that ran on this host and elsewhere: of each path the last one."""
+    """The outputs of a job that ran on this host and elsewhere: the latest file of each path."""
     older, newer = (stored, local) if last_was_here else (local, stored)
     found = {**older, **newer}
     kept = in_one_folder({path: int(path in newer) for path in found})
@@ -190,7 +193,8 @@ def _copy_file(source: Path, target: Path, moved: Callable[[int], None]) -> None
 
 
 def _copy(output: _Output, folder: Path, path: str, moved: Callable[[int], None]) -> int:
-    """The size of the copy. Raises _OneFailed if others may be copied; else PartialFailure, StoreError."""
+    """Copies a file and returns its size. Raises _OneFailed if other files may still be copied; else PartialFailure,
+    StoreError."""
     target = folder / path
     if not target.parent.resolve().is_relative_to(folder.resolve()):
         raise _OneFailed(f"{target} leads out of {folder}", f"remove that link, or {OTHER_FOLDER}")

@@ -1,9 +1,9 @@
 """Forecasts: the remaining cost and time of jobs that have not ended, or why they are unknown.
 
-The forecast of the control plane's last decision about a job is used for FRESH_S, and for no more than FRESH_SHARE of
-the time to go that it names: a job that is nearly done has little left of it. The other jobs are decided together, with
-the function that plans them, so that `queue`, `status` and `report` agree with `plan`. If a job's speed has not been
-measured, its forecast says only that.
+The forecast of the control plane's last decision about a job is used for FRESH_S, and for at most FRESH_SHARE of its
+remaining time, which is short for a job that is nearly done. The other jobs are decided together, with the function
+that plans them, so that `queue`, `status` and `report` agree with `plan`. If a job's speed has not been measured, there
+is only the reason, no forecast.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from orchestrator.store import Tx
 
 FRESH_S, FRESH_WALL_S, FRESH_SHARE = 900.0, 15.0, 0.1
 """How long a forecast is used: in market seconds; in real seconds, if the market's clock makes that longer; and as a
-share of its time to go. A price change, a loss or a command leads to a new decision anyway."""
+share of its remaining time. A price change, a loss or a command leads to a new decision anyway."""
 _UNREADABLE = "its record cannot be read"
-_UNDECIDED = "the control plane has not decided about it lately"
+_UNDECIDED = "the control plane has no recent decision about it"
 _PLACED = ("queued", "starting", "running", "migrating")
 
 
@@ -33,7 +33,7 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
     found.update(dict.fromkeys(asked, _UNREADABLE))
     try:
         found.update(_decided(installation, tx, asked))
-    except UnreadableRowError:  # one of them cannot be read: decide for the others one by one
+    except UnreadableRowError:  # one job cannot be read: decide each of the others separately
         for job_id in asked:
             with suppress(UnreadableRowError):
                 found.update(_decided(installation, tx, [job_id]))
@@ -41,12 +41,12 @@ def forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mappin
 
 
 def fresh_forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> Mapping[str, JobForecast | str]:
-    """The same without deciding about any job, which takes long for many: a forecast of an old decision is left out."""
+    """The same without new decisions, which take long for many jobs: forecasts of old decisions are left out."""
     now_ms, factor = installation.clock.now_ms(), installation.clock.factor
     found = dict(_recorded(tx, jobs, now_ms - round(1000 * max(FRESH_S, FRESH_WALL_S * factor))))
     found.update((job_id, _UNDECIDED) for job_id, said in found.items() if _outdated(said, now_ms))
     asked = [job_id for job_id, said in found.items() if said == _UNDECIDED]
-    # what it waits for is known to the control plane alone, and holds until that decides again
+    # only the control plane knows what it waits for; this applies until its next decision
     found.update({each: said for each, said in tx.job_forecasts(asked, 0).items() if said == START_UNKNOWN})
     return found
 
@@ -54,7 +54,9 @@ def fresh_forecasts(installation: Installation, tx: Tx, jobs: Iterable[Job]) -> 
 def _outdated(said: JobForecast | str, now_ms: int) -> bool:
     if not isinstance(said, JobForecast):
         return False
-    return said.at_ms > now_ms or (now_ms - said.at_ms) / 1000 > FRESH_SHARE * said.duration_s  # or a clock was ahead
+    return (
+        said.at_ms > now_ms or (now_ms - said.at_ms) / 1000 > FRESH_SHARE * said.duration_s
+    )  # the first: a clock was ahead
 
 
 def _recorded(tx: Tx, jobs: Iterable[Job], since_ms: int) -> Mapping[str, JobForecast | str]:

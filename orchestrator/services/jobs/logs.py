@@ -23,19 +23,19 @@ from providers.traits import shares_host
 
 POLL_WALL_S = 0.2
 LATE_WALL_S = 60.0
-"""What a machine wrote may arrive in the store so long after its run has ended."""
+"""The output of a machine may arrive in the store this long after its run has ended."""
 LAST_WORDS_WALL_S = 30.0
-"""A machine of another host that is not booked yet may store the last of its log so long after its job has ended."""
+"""A machine of another host that is not booked yet may store the end of its log this long after its job has ended."""
 LONGEST_LINE_BYTES = 1 << 16
-"""Bytes shown of one line; of the rest, only the size is shown."""
+"""Bytes shown of one line; for the rest, only the size is shown."""
 PROGRESS_EVERY_S = 5.0
-"""How often a line that a program writes again and again, such as a progress bar, is shown while it is followed."""
+"""How often a line that a program keeps rewriting, such as a progress bar, is shown with `follow`."""
 _MARK = re.compile(rb"\[rank (\d{1,9})\] ")  # trainers.process.launcher
 
 
 def logs(installation: Installation, ref: str, *, follow: bool = False, rank: int | None = None) -> Iterator[LogLine]:
-    """The lines so far, run by run, of all processes or of the one with this `rank`; with `follow` also new ones until
-    the job ends.
+    """The lines so far, run by run, of all processes or of the process with this `rank`; with `follow` also new lines
+    until the job ends.
 
     Raises NotFoundError, also if the log was deleted; UsageError if no run of the job has this rank; and StoreError if
     the store with a machine's log does not answer.
@@ -59,7 +59,9 @@ def _lines(installation: Installation, ref: str, *, follow: bool, rank: int | No
     numbers: dict[str, int] = {}
     ended_s: float | None = None
     while True:
-        with installation.store.read() as tx:  # before the logs are read: nothing is written after it has ended
+        with (
+            installation.store.read() as tx
+        ):  # read before the logs, because nothing is written after the job has ended
             ended = tx.outline(job_id).state in TERMINAL
             runs = tx.runs(job_id=job_id, unreadable=left_out)
             alone = {run.id: _processes(tx, run, job.spec.resources) == 1 for run in runs}
@@ -98,23 +100,23 @@ def _lines(installation: Installation, ref: str, *, follow: bool, rank: int | No
 
 
 def _processes(tx: Tx, run: Run, wanted: Resources) -> int:
-    """How many processes a run has in all."""
+    """The total number of processes of a run."""
     return run.nodes * processes(wanted, tx.offer(run.offer_id))
 
 
 def _check_rank(rank: int, most: int) -> None:
     if not 0 <= rank < most:
         ranks = "one process: rank 0" if most == 1 else f"{most} processes: ranks 0 to {most - 1}"
-        raise UsageError(f"there is no rank {rank}; the job has {ranks}", hint="leave out --rank to see all of them")
+        raise UsageError(f"there is no rank {rank}; the job has {ranks}", hint="omit --rank to see all of them")
 
 
 @dataclass
 class _Tail:
     """One log, read from where the last read stopped. Only whole lines are returned, so that no line mixes runs.
 
-    At most a chunk and the beginning of a line are in memory; `more` counts the bytes of that line that are not. As on
-    a terminal, what follows a carriage return (`returned`) replaces what the line had before. Several processes of a
-    `machine` share its log, in which each line begins with the rank; one `alone` is rank 0.
+    At most a chunk and the beginning of a line are in memory; `more` counts the other bytes of that line. As on a
+    terminal, text after a carriage return (`returned`) replaces the previous text of the line. Several processes of a
+    `machine` share its log, in which each line begins with the rank; a single process (`alone`) is rank 0.
     """
 
     run: Run
@@ -150,11 +152,11 @@ class _Tail:
             yield self._line()
 
     def progress(self, now_s: float) -> Iterator[LogLine]:
-        """The state of a line that is being written again and again, if it has changed and was not shown lately."""
+        """The current text of a line that a program keeps rewriting, if it has changed and was not shown recently."""
         if self.rewritten and self.partial not in (b"", self.shown) and now_s - self.shown_s >= PROGRESS_EVERY_S:
             text = codecs.getincrementaldecoder("utf-8")(errors="replace").decode(self.partial)
             self.shown, self.shown_s = self.partial, now_s
-            yield replace(self._shown(), text=text)  # without the character that is not yet complete
+            yield replace(self._shown(), text=text)  # without an incomplete character at its end
 
     def _add(self, part: bytes) -> None:
         first, *others = part.split(b"\r")

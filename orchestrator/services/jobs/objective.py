@@ -1,4 +1,4 @@
-"""What decides about a job: its own objective, or the policy of its group."""
+"""The objective of a job: its own, or the policy of its group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def groups_of(tx: Tx, jobs: Iterable[Job]) -> dict[str, GroupOutline]:
 
 
 def objective_of(job: Job, groups: Mapping[str, GroupOutline]) -> str:
-    """Its objective, or the policy of its group unless that is `cheapest`: with that, each job follows its own
+    """The job's objective, or the policy of its group, unless that is `cheapest`: then each job follows its own
     objective."""
     group = groups.get(job.group_id or "")
     return job.spec.objective.name if group is None or group.policy == "cheapest" else group.policy

@@ -42,7 +42,7 @@ from providers.registry import without_provider
 from providers.together import together
 
 _WALL = SystemClock()
-STALE_AFTER_S = 300.0  # older prices are polled again before anything is planned or shown
+STALE_AFTER_S = 300.0  # older prices are polled again before they are used or shown
 KEPT_CHOICES = 30
 
 
@@ -57,14 +57,14 @@ def preview(
 ) -> PlanView:
     """The plan for jobs that are not submitted yet, or for all submitted jobs that have not ended.
 
-    With `anywhere`, it uses the catalogue's offers, also of clouds that are not enabled; None: only if no enabled
-    provider can ever run one of the jobs, whatever its budget, and a cloud of the catalogue can, or could with more
-    money; if asked for, it also says what enabling each cloud would save. The age of the catalogue is measured by the
-    clock `wall`. With `traced`, each decision says how it came about. Raises SpecError if a job uses a feature that is
-    not supported yet.
+    With `anywhere`, it uses the catalogue's offers, including clouds that are not enabled, and says what enabling each
+    cloud would save. None: it uses them only if no enabled provider can ever run one of the jobs, whatever its budget,
+    and a cloud of the catalogue can, or could with more money. The age of the catalogue is measured by the clock
+    `wall`. With `traced`, each decision says how it was made. Raises SpecError if a job uses a feature that is not
+    supported yet.
     """
     if not specs and (anywhere or not all_jobs):
-        raise UsageError("there is nothing to plan", hint="name a job file, or use --all")
+        raise UsageError("no jobs to plan", hint="name a job file, or use --all")
     for spec in specs:
         refuse_unsupported_fields(spec, spec.name)
     view = _preview(installation, specs, all_jobs=all_jobs, anywhere=anywhere, traced=traced, wall=wall)
@@ -165,7 +165,7 @@ def catalogue_plan(
 def _outdated(
     demands: Sequence[Demand], plan: Plan, market: Market, perf: PerfBook, limits: MoveLimits
 ) -> tuple[str, ...]:
-    """The clouds whose prices can be collected, and where a job that no offer fits would fit one if its price were not
+    """The clouds whose prices can be collected and where a job that no offer fits would fit one if its price were not
     too old."""
     from orchestrator.prices.sources import SOURCES
 
@@ -183,8 +183,8 @@ def _savings(
     perf: PerfBook,
     limits: MoveLimits,
 ) -> tuple[str, tuple[Enabling, ...]]:
-    """Why what enabling clouds would save is not known, or how much it is; the `markets` are those of clouds that are
-    not enabled and of further regions of enabled ones. Simulated prices are compared with none."""
+    """The savings from enabling clouds, or why they are unknown; the `markets` are those of clouds that are not enabled
+    and of further regions of enabled clouds. Simulated prices are not compared with others."""
     if all(provider.simulated for provider in installation.providers.values()):
         return SIMULATED, ()
     freshen(installation)
@@ -205,9 +205,8 @@ def planned(
     compared: bool = False,
     traced: bool = False,
 ) -> PlanView:
-    """The present decisions about `new` jobs and those in the store (None: all). With `compared`, also what other
-    objectives would choose for new jobs, and what more of scarce quotas would be worth; with `traced`, also how each
-    decision came about."""
+    """The current decisions about `new` jobs and those in the store (None: all). With `compared`, also the choices of
+    other objectives for new jobs, and the value of larger quotas; with `traced`, also how each decision was made."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         seen = inputs(tx, now, installation.config, extra=new, only=only)
@@ -278,7 +277,7 @@ def _also(installation: Installation, job: Job, placement: Placement) -> tuple[s
 
 
 def not_rentable(tx: Tx, providers: Iterable[str]) -> tuple[NotRentable, ...]:
-    """What is configured at these providers and cannot be rented, as they said last."""
+    """What is configured at these providers and cannot be rented, according to their latest answers."""
     return tuple(
         NotRentable(name, each.region, each.instance_type, each.reason, each.remedy)
         for name in sorted(providers)
@@ -287,7 +286,7 @@ def not_rentable(tx: Tx, providers: Iterable[str]) -> tuple[NotRentable, ...]:
 
 
 def decisions_of(tx: Tx, placements: Sequence[Placement], jobs: Mapping[str, Job]) -> list[Decision]:
-    """The decisions of these placements. What they say of a job's budget counts that of its group."""
+    """The decisions of these placements. The budget of a job includes its part of its group's budget."""
     offers, decided_by = _offers_shown(tx, placements), objectives(tx, jobs.values())
     found = [decision(jobs[each.job_id], each, offers, decided_by[each.job_id]) for each in placements]
     return [replace(each, reason=with_group_order(tx, jobs[each.job_id], each.reason)) for each in found]
@@ -342,8 +341,8 @@ def decision(job: Job, placement: Placement, offers: dict[str, Offer], objective
 
 
 def freshen(installation: Installation) -> None:
-    """Polls the providers if prices are old: perhaps no control plane was running to collect them; and if one of them
-    had nothing to offer: perhaps a setting has been corrected since."""
+    """Polls the providers if prices are old, as no control plane may have been running; or if a provider had no offers,
+    as a setting may have been corrected since."""
     with installation.store.read() as tx:
         nothing = not all(_offers(tx, name) for name in installation.providers)
         age_s = price_age_s(installation, tx, installation.clock.now_ms())
@@ -352,7 +351,7 @@ def freshen(installation: Installation) -> None:
 
 
 def price_age_s(installation: Installation, tx: Tx, now_ms: int) -> float | None:
-    """Market seconds since the oldest of the providers' last answers; None if one has never answered."""
+    """Market seconds since the oldest of the providers' last answers; None if a provider has never answered."""
     ages = []
     for name in installation.providers:
         last = _last_answer(tx, name)
@@ -363,7 +362,7 @@ def price_age_s(installation: Installation, tx: Tx, now_ms: int) -> float | None
 
 
 def _offers(tx: Tx, provider: str) -> int:
-    """How many offers a provider had when it answered last; 0 if it never did."""
+    """The number of offers in a provider's last answer; 0 if it has never answered."""
     last = _last_answer(tx, provider)
     return 0 if last is None else last.offers_seen
 
@@ -374,7 +373,7 @@ def _last_answer(tx: Tx, provider: str) -> PollRecord | None:
 
 
 def _standby(placement: Placement) -> Standby | None:
-    """The cost of a standby at its present price, for as long as the job is expected to train."""
+    """The cost of a standby at its current price, for as long as the job is expected to train."""
     if placement.offer_id is None:
         return None
     standby = best_standby(placement, placement.offer_id)

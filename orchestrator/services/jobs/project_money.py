@@ -1,4 +1,4 @@
-"""Whether what is left of the budgets of projects pays for a plan."""
+"""Whether the remaining budgets of projects are enough for a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from providers.money import usd
 
 
 def costs_of(new: Sequence[Job], decisions: Iterable[Decision]) -> Mapping[str, int]:
-    """What the new jobs of each project cost (nano-USD), as far as that is known."""
+    """The cost of each project's new jobs (nano-USD), as far as it is known."""
     projects, costs = {job.id: job.project for job in new}, Counter[str]()
     for each in decisions:
         if each.job_id in projects:
@@ -27,8 +27,8 @@ def costs_of(new: Sequence[Job], decisions: Iterable[Decision]) -> Mapping[str, 
 def short_projects(
     installation: Installation, tx: Tx, costs: Mapping[str, int], now_ms: int
 ) -> tuple[ProjectMoney, ...]:
-    """The projects whose budgets, as the control plane has read them, do not pay for new jobs that cost this much
-    (nano-USD) in each project."""
+    """The projects whose budgets, as used by the control plane, are too small for new jobs with these costs (nano-USD)
+    in each project."""
     short, projects = [], present(installation, tx)
     for project, cost in sorted(costs.items()):
         dollars = projects.of(project).budget

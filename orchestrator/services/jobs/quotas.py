@@ -1,5 +1,5 @@
-"""What a little more of an account's quotas would be worth to the jobs of a plan: which could start, and what others
-would save. Found by deciding again with more of one quota at a time."""
+"""The value of slightly larger quotas for the jobs of a plan: which jobs could start, and what others would save. Found
+by deciding again with one larger quota at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.policy.sharing import claimed
 from orchestrator.services.rentable import QuotaWorth
 
 MOST_TRIED = 8
-"""Quotas; each costs a decision about all jobs."""
+"""The most quotas to try; each needs a new decision about all jobs."""
 
 
 def worth_of_quotas(
@@ -25,7 +25,7 @@ def worth_of_quotas(
     running: Mapping[str, Running],
     limits: MoveLimits,
 ) -> tuple[QuotaWorth, ...]:
-    """Of each quota that keeps jobs of the plan from something better, the most valuable first."""
+    """The value of each quota that prevents a better plan, most valuable first."""
     jobs = {each.job.id: each for each in demands}
     planned = Counter[QuotaName]()
     for placement in plan.placements:
@@ -45,8 +45,8 @@ def worth_of_quotas(
 
 
 def _scarce(market: Market, planned: Mapping[QuotaName, int], machines: int) -> dict[QuotaName, int]:
-    """The units that as many machines as the largest job wants would take, of each quota that has not that many left
-    beside what the plan takes."""
+    """By scarce quota, the units that the machines of the largest job would use. A quota is scarce if it has fewer
+    units left after the plan."""
     units: dict[QuotaName, int] = {}
     left: dict[QuotaName, int] = {}
     for of_row in market.rooms.values():
@@ -61,7 +61,7 @@ def _on_the_way(market: Market, name: QuotaName) -> int:
 
 
 def _better(now: Sequence[Placement], then: Sequence[Placement]) -> tuple[int, tuple[str, ...]]:
-    """(nano-USD saved by the jobs that run either way, the jobs that would start only then)."""
+    """(nano-USD saved by the jobs that run in both cases, the jobs that would only then start)."""
     later = {each.job_id: each for each in then}
     saved, starts = 0, list[str]()
     for before in now:

@@ -15,12 +15,11 @@ from orchestrator.services.views import Decision
 from orchestrator.store import Tx
 
 ROUNDING = 1e-6
-"""Of a machine: shares of a joint plan add up only so exactly."""
+"""The rounding error, as a fraction of a machine, of shares in a joint plan."""
 
 
 class Want(NamedTuple):
-    """Machines that new jobs of a project want at an offer; a part of one for a job that has it for part of the
-    time."""
+    """Machines that new jobs of a project need at an offer; a fraction if a job uses a machine for part of the time."""
 
     project: str
     offer_id: str
@@ -28,7 +27,7 @@ class Want(NamedTuple):
 
 
 def wants_of(new: Sequence[Job], decisions: Iterable[Decision]) -> list[Want]:
-    """What the new jobs want that would start now, standbys included."""
+    """The machines needed by new jobs that would start now, including standbys."""
     projects = {job.id: job.project for job in new}
     wants = []
     for each in decisions:
@@ -40,7 +39,7 @@ def wants_of(new: Sequence[Job], decisions: Iterable[Decision]) -> list[Want]:
 
 
 def full_limits(installation: Installation, tx: Tx, wants: Sequence[Want], now_ms: int) -> tuple[FullLimit, ...]:
-    """The limits that do not allow all of these machines beside those that are rented now."""
+    """The limits that do not allow all of these machines in addition to the currently rented ones."""
     if not wants:
         return ()
     config = installation.config

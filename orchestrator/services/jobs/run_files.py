@@ -1,4 +1,4 @@
-"""What runs write, for those who read it: files of this host, or pieces in the store that their machines ship."""
+"""Reads what runs write: files of this host, or pieces in the store that their machines upload."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from trainers.objects.opening import open_store
 CHUNK_BYTES = 1 << 20
 LOG, METRICS = "log", "metrics.jsonl"
 PRUNED = "store.pruned"
-"""The event of a job whose objects are deleted (services.store.pruning); its data has the bytes of each kind."""
+"""The kind of event for a job whose objects are deleted (services.store.pruning); its data has the bytes of each
+kind."""
 _PREFIXES = {LOG: log_prefix, METRICS: metrics_prefix}
 
 
 class Appended(Protocol):
-    """Something that a run appends to."""
+    """A file that a run appends to."""
 
     def news(self) -> Iterator[bytes]:
         """What was added since the last call. Raises ObjectStoreError."""
@@ -41,8 +42,8 @@ def appended(installation: Installation, run: Run, name: str, rank: int = 0) -> 
 
 
 def metrics_of(installation: Installation, run: Run) -> bytes:
-    """The metrics of a run, as JSON lines; nothing if they cannot be read. Those of a run of another machine that has
-    ended are fetched once, and kept on this host."""
+    """The metrics of a run, as JSON lines; empty if they cannot be read. The metrics of an ended run on another machine
+    are fetched once and kept on this host."""
     kept = installation.run_dir(run.id) / METRICS
     if run.end is not None and not shares_host(run.offer_id) and not kept.exists():
         with suppress(OSError, ObjectStoreError, StoreError):

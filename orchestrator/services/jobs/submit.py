@@ -33,7 +33,7 @@ def submit(
 
     `accept_code`: upload its code even if that is large or may contain secrets (services.jobs.code).
 
-    Deadlines count from now. With a `token` of the submitter's choice, repeating the same submission returns the first
+    Deadlines count from now. With a `token` chosen by the submitter, repeating the same submission returns the first
     job. Raises InfeasibleError if no offer fits, TokenConflictError, UsageError, StoreError.
     """
     require_startable(plan)
@@ -49,7 +49,7 @@ def submit(
 
 
 def submitted_before(installation: Installation, spec: JobSpec, token: str) -> JobView | None:
-    """The job of the same submission if it was made before, else None. Raises TokenConflictError, UsageError."""
+    """The job that the same submission created earlier, else None. Raises TokenConflictError, UsageError."""
     with installation.store.read() as tx:
         job = _with_token(tx, spec, token)
         return None if job is None else job_view(installation, tx, job)
@@ -75,7 +75,7 @@ def _with_token(tx: Tx, spec: JobSpec, token: str) -> Job | None:
 
 
 def _as_submitted(tx: Tx, job: Job) -> JobSpec:
-    """The job file before its code was uploaded and its budget changed."""
+    """The job file as it was before its code was uploaded and its budget changed."""
     changed = tx.events(job_id=job.id, kinds=("job.budget",), limit=1)
     before = changed[0].data["before_nano_usd"] if changed else job.spec.budget_nano_usd
     train = dataclasses.replace(job.spec.train, code=None)
@@ -85,7 +85,9 @@ def _as_submitted(tx: Tx, job: Job) -> JobSpec:
 def make_checkpoint_folder(job: Job) -> None:
     """Create the folder that the job file names, with its owner's umask. Checkpoints take their permissions from it."""
     if job.spec.checkpoint.to is not None and scheme(job.spec.checkpoint.to) is None:
-        with suppress(OSError):  # the job's machine may have access where this one has not, and reports it if not
+        with suppress(
+            OSError
+        ):  # the job's machine may have access even if this one has not; otherwise it reports the error
             Path(job.spec.checkpoint.to).mkdir(parents=True, exist_ok=True)
 
 
@@ -98,7 +100,7 @@ def add_jobs(
     caller: Caller,
     token: str | None = None,
 ) -> list[Job]:
-    """Write new jobs of `caller` and their plan in the present transaction. A `token` is allowed for a single job."""
+    """Write new jobs of `caller` and their plan in the current transaction. A `token` is allowed for a single job."""
     now = installation.clock.now_ms()
     added = [dataclasses.replace(job, owner=caller.owner, submitted_at_ms=now, state="queued") for job in jobs]
     for job in added:

@@ -22,7 +22,7 @@ def wait(
     progress: Callable[[JobView], None] | None = None,
 ) -> JobView:
     """Return the job once it has finished, failed, been cancelled or been paused with no pending resume; its `note`
-    says why. By then its machines are gone and booked, unless no control plane runs that could do it.
+    says why. By then its machines have ended and are booked, unless no control plane runs.
 
     `timeout_s` is in wall seconds. Raises NotFoundError, and PartialFailure after the timeout.
     """
@@ -59,7 +59,7 @@ def _ended(installation: Installation, job_id: str) -> bool:
 
 
 def _settled(installation: Installation, job_id: str) -> bool:
-    """True if every machine of the job is gone and booked."""
+    """True if all machines of the job have ended and are booked."""
     with installation.store.read() as tx:
         unread: set[str] = set()
         unsettled = tx.runs(job_id, unreadable=lambda of_job, _: unread.add(of_job), unsettled=True)

@@ -1,7 +1,7 @@
-"""Heard: what a machine's agent reported last, as far as it can be shown.
+"""The latest report of a machine's agent, as far as it can be shown.
 
-Reports are not trusted: all that is passed on are checked numbers, an agent's boot, and words of fixed lists. Ages are
-by wall clocks, which may differ: they are shown to people, and nothing is decided by them.
+Reports are not trusted: only checked numbers, an agent's boot, and words from fixed lists are passed on. Ages are by
+wall clocks, which may differ: they are only shown to people, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _OF = "the report"
 
 
 def heard(installation: Installation, store: ObjectStore, token: str, run_id: str) -> Heard | None:
-    """What the machine with this launch token reported last, and of this run; None if nothing yet. Raises
-    ObjectStoreError."""
+    """The latest report of the machine with this launch token, and what it says about this run; None if there is no
+    report yet. Raises ObjectStoreError."""
     channel = Channel(store, token)
-    written = store.head(channel.report_key)  # before the report is read: it is never shown as newer than it is
+    written = store.head(channel.report_key)  # before the report is read, so that it is never shown as too new
     if written is None:
         return None
     try:
@@ -47,7 +47,7 @@ def heard(installation: Installation, store: ObjectStore, token: str, run_id: st
 
 
 def rank_of(store: ObjectStore, token: str, nodes: int, instance_id: str) -> int | None:
-    """The rank of one of `nodes` machines of a launch, as its agent published it; None if none did. Raises
+    """The rank of one of the `nodes` machines of a launch, as published by its agent; None if not published. Raises
     ObjectStoreError."""
     if nodes == 1:
         return 0
@@ -70,7 +70,7 @@ def _sound(report: NodeReport) -> bool:
 
 
 def _with_words(known: Heard, run_id: str, said: Mapping[str, object], ago_s: float) -> Heard:
-    """With what the trainer said: `ago_s`, and never less than 0, before the report was written."""
+    """The report with the trainer's message, which it wrote `ago_s` (at least 0) before the report."""
     report = report_of(run_id, {**said, "silent_s": known.age_wall_s + max(0.0, ago_s)})
     if report.state == "malformed":
         return replace(known, said="malformed")

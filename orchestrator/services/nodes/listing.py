@@ -1,8 +1,8 @@
-"""Listing: the machines that the store has rented or a provider lists, and what each reported last.
+"""Lists the machines that the store has rented or that a provider lists, with their latest reports.
 
-The store says which machines there should be, the providers which there are, and the machines' agents what they do.
-None of the three stands in for another: a provider that does not answer, or a report that is not valid, hides nothing
-that the others say.
+The store says which machines should exist, the providers which exist, and the machines' agents what they do. Each
+source is shown independently: if a provider does not answer, or a report is not valid, the other sources are still
+shown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AT_ONCE = 16  # reads in a bucket: one takes tens of milliseconds
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    """What the providers answered when they were asked at `at_ms`: the living machines, and who did not answer."""
+    """The answers of the providers at `at_ms`: the running machines, and the providers that did not answer."""
 
     at_ms: int
     machines: Sequence[Instance]
@@ -44,7 +44,7 @@ class _Answers:
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """A machine and the run that has it now (None: unreadable); `instance` if its provider lists it."""
+    """A machine and the run that uses it now (None: unreadable); `instance` if its provider lists it."""
 
     id: str
     run_id: str
@@ -53,7 +53,7 @@ class _Machine:
 
     @property
     def offer_id(self) -> str:
-        """The run's offer, or the one that the provider names."""
+        """The run's offer, or the offer reported by the provider."""
         found = self.run or self.instance
         assert found is not None
         return found.offer_id
@@ -86,7 +86,8 @@ def nodes(installation: Installation, ref: str | None = None) -> NodeList:
 
 
 def _ask(installation: Installation) -> _Answers:
-    """Before the store is read: a launch is stored before it is requested, so no machine of it is a stray."""
+    """Asks the providers. Call it before reading the store: a launch is stored before it is requested, so its machine
+    is never mistaken for an unmanaged one."""
     at_ms = installation.clock.now_ms()
     machines: list[Instance] = []
     missing = []
@@ -99,7 +100,7 @@ def _ask(installation: Installation) -> _Answers:
 
 
 def _machines(tx: Tx, answers: _Answers, owners: Mapping[str, str | None]) -> Iterator[_Machine]:
-    """Those of runs that are not settled, and those that are listed although the store has no such run."""
+    """The machines of runs that are not settled, and listed machines for which the store has no run."""
     listed = {each.id: each for each in answers.machines}
     latest: dict[str, Run] = {}
     for run in tx.unsettled_runs(unreadable=left_out):
@@ -123,7 +124,7 @@ def _readable(tx: Tx, run_id: str) -> Run | None:
 def _described(
     installation: Installation, tx: Tx, answers: _Answers, machines: Sequence[_Machine]
 ) -> list[tuple[Node, str | None]]:
-    """The machines, without their reports, and the tokens under which these are found."""
+    """The machines without their reports, and the tokens for finding the reports."""
     job_ids = {each.run.job_id for each in machines if each.run is not None}
     names = {each.id: each.name for each in tx.outlines_of(job_ids)}
     runs, moves = tx.runs_of(job_ids, left_out), tx.migrations_of(job_ids, left_out)
@@ -163,7 +164,7 @@ def _state(run: Run | None, standbys: set[str]) -> NodeState:
 
 
 def _since_ms(machine: _Machine, now_ms: int) -> int | None:
-    """When its bill began, as stored; else as its provider says, if that is possible."""
+    """When billing began, as stored; else as reported by its provider, if plausible."""
     run, instance = machine.run, machine.instance
     if run is not None and (began_ms := _alone(run, machine.id).machine_billed_from_ms) is not None:
         return began_ms
@@ -171,7 +172,7 @@ def _since_ms(machine: _Machine, now_ms: int) -> int | None:
 
 
 def _alone(run: Run, instance_id: str) -> Run:
-    """The run as if it had only this one of its machines; what is charged once is charged with the first."""
+    """The run as if it had only this machine; one-time charges count for the first machine."""
     if not run.members:
         return run
     own = next((each for each in run.members if each.instance_id == instance_id), Member(instance_id))
@@ -187,7 +188,7 @@ def _alone(run: Run, instance_id: str) -> Run:
 
 
 def _cost_nano_usd(tx: Tx, machine: _Machine, runs: Sequence[Run], now_ms: int) -> int | None:
-    """Of all runs that had its machine; None if its price is not known for all of the time."""
+    """The cost of all runs on the machine; None if its price is unknown for part of the time."""
     assert machine.run is not None
     if machine.run.members and machine.run.billed_to_ms is not None:
         return None  # its run is booked as a whole
@@ -238,13 +239,13 @@ def _unmanaged(
 
 
 def _prices(tx: Tx, offer_ids: Sequence[str], now_ms: int) -> dict[str, int | None]:
-    """The present price of each offer, in nano-USD per hour."""
+    """The current price of each offer, in nano-USD per hour."""
     found = tx.price_changes_of([Interval(each, now_ms, now_ms + 1) for each in offer_ids])
     return {offer_id: changes[-1][1] if changes else None for offer_id, changes in zip(offer_ids, found, strict=True)}
 
 
 def _reports(installation: Installation) -> tuple[ObjectStore | None, str]:
-    """The store of what machines report; or None, and why it cannot be opened."""
+    """The store of the machines' reports; or None, and why it cannot be opened."""
     try:
         return control_store(installation.control_root), ""
     except ObjectStoreError as error:
@@ -257,7 +258,7 @@ def _with_reports(
     trouble: str,
     described: Sequence[tuple[Node, str | None]],
 ) -> Sequence[Node]:
-    """The machines with what they reported. Once a store does not answer, it is asked about no more of them."""
+    """The machines with their reports. If the store fails to answer once, it is not asked again."""
     silent = [trouble] if trouble else []
 
     def reported(node: Node, token: str | None) -> Node:

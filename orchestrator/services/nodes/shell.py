@@ -20,8 +20,8 @@ from providers.offer import provider_of
 def shell_command(
     installation: Installation, ref: str, command: Sequence[str] = (), *, node: int = 0
 ) -> tuple[str, ...]:
-    """The command line that runs `command` (a login shell if empty) on the machine that a job trains on now; of several
-    machines, on that with the number `node`, from 0.
+    """The command line that runs `command` (a login shell if empty) on the machine where a job trains now; if it has
+    several machines, on number `node`, from 0.
 
     Raises NotFoundError, UsageError if the machine's provider does not allow it, ProviderFailure, and StoreError.
     """
@@ -39,14 +39,14 @@ def shell_command(
     instance_id = _numbered(installation, run, launch_tokens(run, runs, moves), node)
     if instance_id is None:
         raise NotFoundError(
-            f"it is not known yet which machine of {job.name} has the number {node}: they are starting",
+            f"the machines of {job.name} are starting, so it is not known yet which one is number {node}",
             hint=f"tradewind nodes {typed}",
         )
     name = provider_of(run.offer_id)
     provider = installation.providers.get(name)
     if not isinstance(provider, AllowsShell):
         raise UsageError(
-            f"{job.name} is on a machine of {name}, which offers no login",
+            f"{job.name} is on a machine of {name}, which does not allow logins",
             hint=f"see what it prints: tradewind logs -f {typed}",
         )
     try:
@@ -56,14 +56,14 @@ def shell_command(
 
 
 def _on_a_machine(runs: Sequence[Run]) -> Run | None:
-    """The run that trains; while none does, the newest that has a machine."""
+    """The run that trains; if none trains, the newest run that has a machine."""
     up = [run for run in runs if run.instance_id is not None and run.end is None and run.state != "ended"]
     training = [run for run in up if run.training_from_ms is not None]
     return max(training or up, key=lambda run: run.generation, default=None)
 
 
 def _numbered(installation: Installation, run: Run, tokens: Sequence[str], node: int) -> str | None:
-    """The run's machine with this number, which the machines give themselves while they start; None: not yet."""
+    """The run's machine with this number, which the machines choose while they start; None: not chosen yet."""
     if run.nodes == 1 or not tokens:
         return run.instance_id
     with readable():

@@ -8,17 +8,18 @@ from typing import ClassVar, Literal
 from orchestrator.engine.runtime import TrainerState
 
 NodeState = Literal["starting", "training", "quiesced", "standby", "ending", "unknown"]
-"""What a machine does for its job. A "standby" waits to take over, one that is "ending" is no longer needed, and the
-run of an "unknown" one cannot be read from the store."""
+"""What a machine does for its job. A "standby" waits to take over, an "ending" machine is no longer needed, and the run
+of an "unknown" machine cannot be read from the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
     """The newest report of a machine's agent.
 
-    `age_wall_s` is by the clock of the store that holds the report; 0 if that clock is ahead of this host's. Of a
-    report that is not `valid` nothing else is known. `said` and `step` are what the trainer said, `said_age_wall_s`
-    before now; None if it has said nothing of the present run, and `said` is "malformed" if that was not valid.
+    `age_wall_s` is by the clock of the store that holds the report; 0 if that clock is ahead of this host's. If a
+    report is not `valid`, nothing else is known. `said` and `step` are from the trainer's last message, which is
+    `said_age_wall_s` old; they are None if it has sent none for the current run, and `said` is "malformed" if the
+    message was not valid.
     """
 
     age_wall_s: float
@@ -32,15 +33,15 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One rented machine. `job`, `job_id` and `run_id` are of the run that has it now; the first two are None if its
-    run cannot be read.
+    """One rented machine. `job`, `job_id` and `run_id` are those of the run that uses it now; the first two are None if
+    its run cannot be read.
 
-    `since_ms` is when its bill began (None: not yet billed). `cost_nano_usd` is what it costs if it ends now, at the
-    known prices: what is booked, and what is not booked yet; None if its run or a price cannot be read. `listed`:
-    whether its provider lists it; None if the provider did not answer, or cannot be expected to know a machine that
-    new. `notice_at_ms` is when the provider takes it back, if it said so. `heard` is None if there is no report, or no
-    longer; `unreadable` says why, if the store of reports could not be read. `nodes` is the number of machines of its
-    run, of which it has the `rank`, if its agent said so.
+    `since_ms` is when billing began (None: not yet billed). `cost_nano_usd` is its total cost if it ended now, at the
+    known prices, both booked and not booked yet; None if its run or a price cannot be read. `listed`: whether its
+    provider lists it; None if the provider did not answer, or cannot be expected to list such a new machine.
+    `notice_at_ms` is when the provider will take it away, if it gave notice. `heard` is None if there is no report, or
+    no longer; `unreadable` says why, if the store of reports could not be read. `nodes` is the number of machines of
+    its run, and `rank` its number among them, if its agent reported it.
     """
 
     job: str | None
@@ -84,8 +85,9 @@ class NoAnswer:
 class NodeList:
     """The machines that are up, by job; with `job`, only those of the job of that name.
 
-    A machine counts until its end is confirmed and its cost is booked. One without a report for `silent_after_wall_s`
-    is silent: `suspect_after_s` after its next report was due. One real second is `clock_factor` market seconds.
+    A machine is listed until its end is confirmed and its cost is booked. A machine without a report for
+    `silent_after_wall_s` is silent; this is `suspect_after_s` after its next report was due. One real second is
+    `clock_factor` market seconds.
     """
 
     kind: ClassVar[str] = "nodes"

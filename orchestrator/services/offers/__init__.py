@@ -1,1 +1,1 @@
-"""Offers: listing, filtering and ranking them for a job."""
+"""Offers: lists and filters them, and ranks them for a job."""

@@ -1,4 +1,4 @@
-"""Filters for offers: parses them, applies them, and says which one excludes everything.
+"""Filters for offers: parses and applies them, and says which one excludes all offers.
 
 It imports no slow modules.
 """
@@ -103,7 +103,7 @@ class OfferQuery:
 
 
 def select(rows: Sequence[OfferRow], query: OfferQuery) -> list[OfferRow]:
-    """The rows that pass every filter. Raises UsageError, naming the filter after which none is left."""
+    """The rows that pass every filter. Raises UsageError, naming the filter after which no row is left."""
     passed: list[str] = []
     left = list(rows)
     for name, passes in query.filters():
@@ -119,11 +119,11 @@ def select(rows: Sequence[OfferRow], query: OfferQuery) -> list[OfferRow]:
 def _unlisted(name: str) -> str:
     """A note that the lists may be incomplete."""
     by_name = name.split(maxsplit=1)[0] in ("--cloud", "--gpu", "--region", "--spot", "--on-demand")
-    return " (neither the catalogue nor collected prices have one, but both may be incomplete)" if by_name else ""
+    return " (not in the catalogue or in collected prices, which may be incomplete)" if by_name else ""
 
 
 def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
-    """The nearest values that the remaining rows have."""
+    """The nearest values among the remaining rows."""
     option = name.split(maxsplit=1)[0]
     if option == "--max-price":
         cheapest = min((_price(row) for row in left), default=float("inf"))
@@ -153,13 +153,13 @@ def _remedy(name: str, left: Sequence[OfferRow], query: OfferQuery) -> str:
         named = {values[option](row) for row in left}
         begun = f"{wanted}*"
         if any(_matches(each, (begun,)) for each in named):
-            return f"to name all that begin so, write {option} {shlex.quote(begun)}"
+            return f"to match all that begin like this: {option} {shlex.quote(begun)}"
         near = did_you_mean(wanted, named)
     order = {str(row.vcpu): row.vcpu for row in left} | {
         f"{row.memory_bytes / GB:.0f}": row.memory_bytes for row in left
     }
     found = sorted({values[option](row) for row in left}, key=lambda value: (order.get(value, 0), value))
-    return near or f"there is {_some(found)}"
+    return near or f"available: {_some(found)}"
 
 
 def _some(values: Sequence[str] | Iterator[str]) -> str:

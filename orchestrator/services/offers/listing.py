@@ -27,7 +27,7 @@ Grouping = Literal["gpu", "region", "cloud"]
 _ALL = OfferQuery()
 
 
-_Last = tuple[tuple[float, ...], str]  # how an offer compares with the others (smaller comes first), and its id
+_Last = tuple[tuple[float, ...], str]  # sort key of an offer (smaller comes first), and its id
 
 
 @dataclass(frozen=True, slots=True)

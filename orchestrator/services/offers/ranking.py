@@ -22,8 +22,8 @@ from providers.hardware import GPUS
 
 @dataclass(frozen=True, slots=True)
 class RankedForJob:
-    """The rows that the job can use, best first, with its figures; `unfit` is the number of offers that each constraint
-    excludes. `standings` are the sort keys of the rows: smaller is better."""
+    """The rows that the job can use, best first, with the job's figures; `unfit` is the number of offers that each
+    constraint excludes. `standings` are the sort keys of the rows: smaller is better."""
 
     rows: tuple[OfferRow, ...]
     throughput_source: str
@@ -95,7 +95,7 @@ def rank_for_job(
 
 
 def _named(topic: str, demand: Demand) -> str:
-    """What excludes offers; a limit with its setting."""
+    """The constraint that excludes offers; for a limit, with its setting."""
     return f"{topic} ({demand.rent.passed_by(demand.nodes)})" if topic == OVER_LIMITS else topic
 
 

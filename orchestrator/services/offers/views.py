@@ -47,7 +47,7 @@ class OfferRow:
 
     @property
     def part(self) -> str:
-        """The one of PARTS to which it belongs."""
+        """The part of the list (one of PARTS) that it belongs to."""
         return "simulated" if self.simulated else "enabled" if self.enabled else "elsewhere"
 
     @classmethod
@@ -89,9 +89,9 @@ class OfferList:
     """A list of offers: first the simulated ones, then those of enabled providers, then all others. `count` is the
     number of matches; `offers` may be fewer.
 
-    `not_enabled` are clouds of the catalogue that are not enabled here; at those of them that have `no_provider`
-    Tradewind cannot rent at all, because no provider of that name is installed. `job` is the job for which the offers
-    are ranked; `unfit` is the number of matching offers that it cannot use, by constraint.
+    `not_enabled` are clouds of the catalogue that are not enabled here; Tradewind cannot rent at those in
+    `no_provider`, because no provider with that name is installed. `job` is the job for which the offers are ranked;
+    `unfit` is the number of matching offers that it cannot use, by constraint.
     """
 
     kind: ClassVar[str] = "offers"

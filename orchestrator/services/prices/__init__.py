@@ -1,1 +1,1 @@
-"""Prices: status, history, collection, and accepting implausible ones."""
+"""Prices: status, history and collection, and accepting implausible prices."""

@@ -1,4 +1,4 @@
-"""Accepts a price that is kept but not trusted."""
+"""Accepts a flagged price, which is stored but not used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from providers.offer import provider_of
 from providers.price import PricePoint
 
 LIFTED = (Flag.IMPLAUSIBLE.value, Flag.OUTLIER.value)
-"""Flags that a user can override. The others are facts: the offer is not sold, or spot is not below on-demand."""
+"""Flags that a user can override. The others state facts: the offer is not sold, or spot is not below on-demand."""
 
 
 def accept(installation: Installation, offer_id: str, *, caller: Caller) -> AcceptedPrice:
@@ -31,7 +31,7 @@ def accept(installation: Installation, offer_id: str, *, caller: Caller) -> Acce
         if not found:
             ids = [each.id for each in tx.find_offers(provider=provider_of(offer_id))]
             raise NotFoundError(
-                f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "tradewind prices status"
+                f"unknown offer {offer_id}", hint=did_you_mean(offer_id, ids) or "tradewind prices status"
             )
         seen_ms = (installation.clock if found[0].simulated else installation.outside_clock).now_ms()
         lifted = tx.clear_flags(offer_id, LIFTED, seen_ms)

@@ -1,4 +1,4 @@
-"""The history of prices: of one offer, or of all that match, page by page."""
+"""The price history of one offer, or of all matching offers, page by page."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from providers.price import PricePoint
 
 @dataclass(frozen=True, slots=True)
 class PriceQuery:
-    """Which offers a history is of: the one with this id, or all that match. `gpu` is a kind of GPU, or a name that
-    several share, such as `A100`."""
+    """The offers of a history: one with this id, or all that match. `gpu` is a kind of GPU, or a name that several
+    kinds share, such as `A100`."""
 
     offer_id: str | None = None
     gpu: str | None = None
@@ -37,7 +37,7 @@ class PriceQuery:
         for a query of all offers."""
         offer_id = None if self.offer_id is None else checked_offer_id(self.offer_id)
         if offer_id is None and self.gpu is None and self.provider is None:
-            raise UsageError("this would be every offer there is", hint="name an offer, or --gpu, or --provider")
+            raise UsageError("this would select all offers", hint="name an offer, or use --gpu or --provider")
         found = tx.find_offers(
             offer_id=offer_id, gpus=gpu_kinds(self.gpu), provider=self.provider, region=self.region, spot=self.spot
         )
@@ -153,7 +153,7 @@ def instant_of(text: str, now_ms: int) -> int:
 
 
 def gpu_kinds(name: str | None) -> tuple[str, ...]:
-    """The GPU kinds that a name means; empty: all."""
+    """The GPU kinds with this name; empty: all."""
     if name is None:
         return ()
     kinds = gpus_named(name)
@@ -185,6 +185,4 @@ def _unknown(tx: Tx, offer_id: str | None) -> NotFoundError:
     if offer_id is None:
         return NotFoundError("no offer matches", hint="see: tradewind prices status")
     ids = [offer.id for offer in tx.find_offers(provider=provider_of(offer_id))]
-    return NotFoundError(
-        f"no offer {offer_id} was ever seen", hint=did_you_mean(offer_id, ids) or "see: tradewind offers"
-    )
+    return NotFoundError(f"unknown offer {offer_id}", hint=did_you_mean(offer_id, ids) or "see: tradewind offers")

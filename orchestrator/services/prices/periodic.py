@@ -63,7 +63,7 @@ class PeriodicPriceTasks:
             self._done(ROLL_UP, now)
             real_now = (
                 self._installation.outside_clock.now_ms()
-            )  # real prices age in real time, also beside a faster simulated market
+            )  # real prices age in real time, even with a faster simulated market
             if month_of(real_now) != month_of(archived):  # after a failure it is retried once a day
                 keep_days = self._installation.config.prices.keep_days
                 folder = self._installation.state_dir / "archive"
@@ -119,7 +119,7 @@ class PeriodicPriceTasks:
                 wait_s = self.turn()
             except TradewindError as error:
                 self._say(f"prices: {error}; trying again{_hint(error.hint)}")
-            except Exception:  # prices show their age; the control plane must go on
+            except Exception:  # prices show their age; the control plane must continue
                 self._say(f"prices: unexpected, trying again: {traceback.format_exc()}")
             self._ended.wait(wait_s)
 

@@ -28,7 +28,7 @@ from providers.offer import region_of
 from providers.price import PricePoint
 
 NEWEST_FLAGS = 10
-LOOK_EVERY_S = 60.0  # at least, because the clock may be changed
+LOOK_EVERY_S = 60.0  # at least this often, because the clock may be changed
 
 OnRegion = Callable[[CollectedRegion], None]
 
@@ -204,8 +204,8 @@ def _collected(poll: PollOutcome) -> CollectedRegion:
 def _snapshot(
     installation: Installation, gpus: Collection[str]
 ) -> tuple[dict[str, tuple[PricePoint, bool]], dict[tuple[str, str], tuple[int, str, bool]]]:
-    """By offer, the latest price and whether it is simulated; by source and region, the time of the last poll, its
-    problem and whether it is simulated."""
+    """The latest price by offer, and whether it is simulated; the last poll by source and region: its time, its problem
+    and whether it is simulated."""
     with installation.store.read() as tx:
         simulated = {offer.id: offer.simulated for offer in tx.offers() if not gpus or offer.gpu in gpus}
         points = tx.newest_prices()

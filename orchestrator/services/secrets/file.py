@@ -50,7 +50,8 @@ def kept_secrets(config: Config) -> SecretValues:
 
 
 def require_place_of_key(config: Config, key_file: Path) -> None:
-    """Whether secrets could be kept with a key at this place; makes none. Raises MissingExtraError, UsageError."""
+    """Checks that secrets could be kept with a key at this path, without creating one. Raises MissingExtraError,
+    UsageError."""
     if find_spec("cryptography") is None:
         raise MissingExtraError("cryptography", "secrets")
     if key_file.resolve().is_relative_to(config.state_dir.resolve()):
@@ -84,7 +85,7 @@ def _read(path: Path, key_file: Path, cipher: Fernet) -> Given:
     except (InvalidToken, OSError, CodecError) as error:
         raise StoreError(
             f"the secrets in {path} cannot be read with the key {key_file}",
-            hint="put the key back that they were written with, or remove the file and give them again",
+            hint="restore the key that they were written with, or remove the file and give the secrets again",
         ) from error
 
 

@@ -77,7 +77,7 @@ class SecretLine:
         if self._thread.is_alive():
             self._thread.join(timeout=PATIENCE_S)
         with suppress(FileNotFoundError):
-            if self._identity() == self._own:  # it may be the successor's
+            if self._identity() == self._own:  # it may belong to the successor
                 (self._folder / SOCKET).unlink()
         self._listener.close()
         self._awake.close()
@@ -95,13 +95,13 @@ class SecretLine:
                 connection, _ = self._listener.accept()
             except OSError as error:
                 self._say(f"a connection for secrets failed: {error}")
-                time.sleep(LOOK_EVERY_S)  # out of file descriptors, which is usually brief
+                time.sleep(LOOK_EVERY_S)  # out of file descriptors, usually only briefly
                 continue
             if _peer_uid(connection) != os.geteuid():
                 with closing(connection), suppress(OSError):
                     _send(connection, "this control plane belongs to another user")
                 continue
-            # one thread per connection, so that a silent peer delays nobody
+            # one thread per connection, so that a silent peer does not delay others
             threading.Thread(target=self._serve, args=(connection,), name="tradewind-secret", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:

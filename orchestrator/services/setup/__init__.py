@@ -1,1 +1,1 @@
-"""Setup: the three answers of `tradewind init`, the settings file made of them, and what a first job would cost."""
+"""Setup: the three answers of `tradewind init`, the resulting settings file, and the cost of a first job."""

@@ -1,4 +1,4 @@
-"""Answers: which clouds, where the store is, and how much may be spent; each read from text, with its errors."""
+"""The answers to `init`: clouds, store and spending limit, each parsed from text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SIGNS: Mapping[str, tuple[str, ...]] = {
     "gcp": ("$GOOGLE_APPLICATION_CREDENTIALS", "~/.config/gcloud/application_default_credentials.json"),
     "azure": ("$AZURE_CLIENT_ID", "~/.azure/msal_token_cache.json"),
 }
-"""Where each cloud's own tools look for credentials first."""
+"""Where each cloud's tools look for credentials first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """`clouds` are names of providers; `store` is a bucket or a folder, or None for the state folder. `state_dir` None:
-    the default one."""
+    the default folder."""
 
     clouds: tuple[str, ...]
     store: str | None
@@ -36,12 +36,12 @@ class Answers:
 
 
 def choices() -> tuple[str, ...]:
-    """What can be chosen: the market on this machine, and the clouds that this version can rent from."""
+    """The possible choices: the market on this machine, and the clouds that this version can rent from."""
     return LOCAL, *(name for name in CLOUDS if name in provider_names())
 
 
 def with_credentials(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """The clouds for which credentials seem to be here. Whether they work is for `doctor`."""
+    """The clouds for which this machine seems to have credentials. `doctor` checks whether they work."""
     home = Path(environ.get("HOME", "/nonexistent"))
 
     def found(sign: str) -> bool:
@@ -51,7 +51,7 @@ def with_credentials(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]
 
 
 def read_clouds(text: str) -> tuple[str, ...]:
-    """Names with commas or spaces between them. Raises UsageError."""
+    """Names separated by commas or spaces. Raises UsageError."""
     names = tuple(dict.fromkeys(text.replace(",", " ").split()))
     known = choices()
     if not names:
@@ -66,7 +66,7 @@ def read_clouds(text: str) -> tuple[str, ...]:
     if LOCAL in names and len(names) > 1:
         raise UsageError(
             f"{LOCAL} is a simulated market: it cannot be combined with {' and '.join(names[1:])}",
-            hint=f"choose {LOCAL} alone, or leave it out",
+            hint=f"choose only {LOCAL}, or omit it",
         )
     return names
 
@@ -75,7 +75,7 @@ def read_store(text: str, clouds: tuple[str, ...]) -> str | None:
     """A bucket; empty for the state folder, which machines of a cloud cannot reach. Raises UsageError."""
     if not text.strip() and clouds == (LOCAL,):
         return None
-    hint = "a bucket that all machines can reach, such as s3://my-bucket/tradewind, gs://... or az://..."
+    hint = "give a bucket that all machines can reach, such as s3://my-bucket/tradewind, gs://... or az://..."
     if not text.strip():
         raise UsageError(f"machines of {', '.join(clouds)} need a bucket for orders and checkpoints", hint=hint)
     try:

@@ -1,4 +1,4 @@
-"""The settings file that `tradewind init` writes: the answers, and for each cloud what it needs besides."""
+"""The settings file that `tradewind init` writes: the answers, and the other settings that each cloud needs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _ENVIRONMENT: Mapping[str, tuple[str, bool]] = {
     "providers.gcp.project": ("GOOGLE_CLOUD_PROJECT", False),
     "providers.azure.subscription": ("AZURE_SUBSCRIPTION_ID", False),
 }
-"""Settings whose value the clouds' own tools take from a variable; True: a list of one."""
+"""Settings whose values the clouds' tools take from environment variables; True: as a list with one value."""
 
 
 def write_settings(answers: Answers, folder: Path, environ: Mapping[str, str] = os.environ) -> tuple[Path, Config]:
-    """Write the file, replacing one that is there, and read it back together with all other sources of settings.
+    """Write the file, replacing an existing one, and read it back together with all other sources of settings.
 
     Nothing is written unless the result is valid. Raises SpecError, StoreError.
     """
@@ -42,13 +42,13 @@ def write_settings(answers: Answers, folder: Path, environ: Mapping[str, str] = 
 
 
 def overridden(config: Config) -> list[str]:
-    """The settings of the answers that do not come from a file, because an environment variable has priority."""
+    """The answered settings that an environment variable overrides."""
     names = ("providers.enabled", "store_root", "limits.max_usd_per_hour")
     return [name for name in names if config.origins[name].startswith("env ")]
 
 
 def settings_text(answers: Answers, environ: Mapping[str, str] = os.environ) -> str:
-    """The file's text."""
+    """The text of the file."""
     lines = ["# Written by `tradewind init`. Every setting: docs/configuration.md."]
     if answers.state_dir is not None:
         lines.append(f"state_dir = {json.dumps(str(answers.state_dir.absolute()))}")
@@ -62,7 +62,7 @@ def settings_text(answers: Answers, environ: Mapping[str, str] = os.environ) -> 
 
 
 def _cloud(cloud: str, environ: Mapping[str, str]) -> Iterator[str]:
-    """The settings that a cloud cannot do without: examples to start from, and what the environment says."""
+    """The required settings of a cloud: values from the environment, or examples to start from."""
     if cloud == LOCAL:
         return
     yield from ("", f"[providers.{cloud}]   # docs/{cloud}.md; only what is listed here is rented")
@@ -80,5 +80,5 @@ def _value(setting: Setting, environ: Mapping[str, str]) -> str:
 
 
 def is_required(setting: Setting) -> bool:
-    """Whether an enabled cloud needs it."""
+    """Whether an enabled cloud requires the setting."""
     return setting.default_text.startswith("none: required")

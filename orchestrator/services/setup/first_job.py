@@ -1,4 +1,4 @@
-"""What a first job would cost: the plan of one that trains for an hour on one GPU of those that can be rented."""
+"""The cost of a first job: the plan for a job that trains for an hour on one rentable GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _planned(installation: Installation) -> FirstJob:
         gpus = sorted({offer.gpu for offer in tx.offers(installation.providers) if offer.gpu is not None})
         errors = [poll.error for name in installation.providers for poll in tx.polls(name, 1) if poll.error is not None]
     if not gpus:
-        why = "; ".join(dict.fromkeys(errors)) or "no machine that may be rented has a GPU"
+        why = "; ".join(dict.fromkeys(errors)) or "no rentable machine has a GPU"
         return FirstJob(why_not=why)
     described = {
         "name": "first-job",
@@ -37,7 +37,7 @@ def _planned(installation: Installation) -> FirstJob:
         "resources": {"gpu": gpus},
         "expected": {"gpu": gpus[0], "steps_per_s": STEPS / 3600},
     }
-    with tempfile.TemporaryDirectory() as folder:  # a job file names a program that exists
+    with tempfile.TemporaryDirectory() as folder:  # a job file must name an existing program
         Path(folder, "first_job.py").write_text(_PROGRAM)
         view = preview(installation, [job_from_mapping(described, folder)])
     (decision,) = view.decisions

@@ -1,4 +1,4 @@
-"""The outcome of `init`: what `doctor` says about the new settings, and what a first job would cost."""
+"""The outcome of `init`: what `doctor` finds with the new settings, and the cost of a first job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestrator.services.setup.views import FirstJob, SetUp
 def set_up(folder: Path, clouds: str, store: str, max_usd_per_hour: str, *, replace: bool) -> SetUp:
     """Everything that `init` does, with its answers as text. Raises UsageError, SpecError, StoreError."""
     if (folder / FILE_NAME).exists() and not replace:
-        raise UsageError(f"{folder / FILE_NAME} exists", hint="edit it, or replace it")
+        raise UsageError(f"{folder / FILE_NAME} already exists", hint="edit it, or replace it")
     names = read_clouds(clouds)
     answers = Answers(names, read_store(store, names), read_budget(max_usd_per_hour))
     return checked(*write_settings(answers, folder))
@@ -25,7 +25,7 @@ def set_up(folder: Path, clouds: str, store: str, max_usd_per_hour: str, *, repl
 
 def checked(path: Path, config: Config) -> SetUp:
     """Check the settings in `path`, which `config` was read from. Calls the clouds; rents nothing."""
-    job = _first_job(config)  # first: it asks for prices, which `doctor` then finds
+    job = _first_job(config)  # first, because it polls prices, which `doctor` then finds
     return SetUp(
         path=str(path),
         clouds=config.providers.enabled,

@@ -11,7 +11,7 @@ from orchestrator.services.views import Check
 @dataclass(frozen=True, slots=True)
 class FirstJob:
     """A job that trains for an hour on one `gpu`: where it would run now, and what it would cost with start-up and
-    interruptions. The low and high costs enclose 90%. Without an offer, `why_not` says what is missing."""
+    interruptions. The low and high costs enclose 90%. Without an offer, `why_not` gives the reason."""
 
     gpu: str | None = None
     offer_id: str | None = None

@@ -1,4 +1,4 @@
-"""Processes that run a user's program on this host for a moment: all that the program started ends with them."""
+"""Short-lived processes that run a user's program on this host; everything that the program started ends with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from providers.processes import kill_marked, mark
 @contextmanager
 def ended_with_all(command: Sequence[str], output: IO[bytes] | int) -> Iterator[subprocess.Popen[bytes]]:
     """A process without a terminal, whose stdout and stderr go to `output`. At the end of the block it is killed, with
-    everything that it started, in whatever session and however it was detached."""
+    everything that it started, even detached processes in other sessions."""
     name = f"trial {secrets.token_hex(8)}"
     child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -26,5 +26,5 @@ def ended_with_all(command: Sequence[str], output: IO[bytes] | int) -> Iterator[
     finally:
         child.kill()
         child.wait()
-        with suppress(UnavailableError):  # one that waits for a device in the kernel; it has its signal
+        with suppress(UnavailableError):  # a process waiting for a device in the kernel; it has got its signal
             kill_marked(name)

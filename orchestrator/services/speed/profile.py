@@ -131,7 +131,7 @@ T = TypeVar("T", bound=str)
 
 
 def _one_of(known: tuple[T, ...], reported: str | None) -> T | None:
-    """`reported` if it is a known value, else None: the child runs the user's program, so its output is untrusted."""
+    """`reported` if it is a known value, else None: the child runs the user's program, so its output is not trusted."""
     return next((each for each in known if each == reported), None)
 
 
@@ -161,7 +161,7 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
             str(folder / "counts"),
             *([] if memory_bytes is None else [str(memory_bytes)]),
         ]
-        # Its output goes to a file: a process that it leaves behind would keep a pipe open.
+        # Its output goes to a file, because a process that it leaves behind would keep a pipe open.
         with open(folder / "said", "w+b") as said:
             with ended_with_all(command, said) as child:
                 try:
@@ -170,7 +170,7 @@ def _count(spec: JobSpec, timeout_s: float, memory_bytes: int | None) -> StepCou
                     raise PartialFailure(
                         f"{spec.name} did not make {STEPS} steps within {timeout_s:g} s",
                         hint="if it calls trainers.attach() and run.step(loss), profile it on a faster machine, or "
-                        "submit it: its first minutes on a machine measure the same; if not: docs/training-code.md",
+                        "submit it: its first minutes on a machine measure its speed; if not: docs/training-code.md",
                     ) from None
             said.seek(max(0, said.seek(0, os.SEEK_END) - _MOST_SAID_BYTES))
             last = said.read().decode(errors="replace")
@@ -196,5 +196,5 @@ def _failure(spec: JobSpec, code: int, said: str, folder: Path) -> TradewindErro
         raise would_repeat(spec, error)
     last = "\n".join(error.strip().splitlines()[-_LOG_LINES:])
     return ProgramFailed(
-        f"{spec.name} failed while it was profiled:\n{last}", hint="correct the program; nothing was kept"
+        f"{spec.name} failed while it was profiled:\n{last}", hint="correct the program; nothing was stored"
     )

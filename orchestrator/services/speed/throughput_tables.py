@@ -173,7 +173,7 @@ class _Reader:
                 return name
             self.problem(line, column, where, "is empty", "name the model and its settings")
         except ValueError as error:
-            self.problem(line, column, where, str(error), "name the model and its settings in words that can be read")
+            self.problem(line, column, where, str(error), "name the model and its settings in printable characters")
         return None
 
     def _gpu(self, name: str, line: int, column: int, where: str) -> str | None:
@@ -203,7 +203,7 @@ class _Reader:
             return rate
         if rate == 0 and gavel:
             return 0.0
-        hint = "leave the row out where the job does not fit" if rate == 0 else "give steps per second above 0"
+        hint = "omit the row if the job does not fit" if rate == 0 else "give steps per second above 0"
         said = visible_name(str(value)) or "(empty)"
         self.problem(line, column, where, f"{said} is not a rate", hint)
         return None

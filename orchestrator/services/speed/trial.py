@@ -1,7 +1,7 @@
 """Trial: runs some steps of a job on the submitter's machine before submission, so that its plan has a forecast.
 
 It is a short profile with limited memory. A program that does not fit this machine, fails here or takes too long is
-submitted nevertheless; only an error that would repeat on every machine prevents the submission.
+submitted anyway; only an error that would repeat on every machine prevents the submission.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def try_here(installation: Installation, spec: JobSpec, *, timeout_s: float = TI
         raise
     except TradewindError as error:
         why = str(error).strip().splitlines()[-1]
-        small = why.startswith("MemoryError")  # this machine may be smaller than the one that is rented
+        small = why.startswith("MemoryError")  # this machine may be smaller than the rented one
         return Trial(False, why, failed=isinstance(error, ProgramFailed) and not small)
     return Trial(True, "", seen.step_wall_s, seen.gpu_memory_bytes, seen.precision, seen.computes)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """A kind of hardware for a profiled job. `shortfall_bytes` above 0: so much memory is missing there.
+    """A kind of hardware for a profiled job. `shortfall_bytes`: the missing memory, 0 if the job fits.
 
     Speeds are in steps per market second, with 5th and 95th percentiles; the price is the lowest of the kind's offers.
     """
@@ -31,7 +31,7 @@ class ProfileView:
 
     `precision` is that of the predictions; `computes` is the prevailing kind of arithmetic: matrices, convolutions,
     recurrences or lookups. `gpu_memory_bytes` is for a single GPU; `sharding` divides the state among several. During
-    `outside_wall_s` of `step_wall_s` no operation computed; a GPU does not shorten that part. One real second is
+    `outside_wall_s` of `step_wall_s` no operation ran; a GPU does not shorten that part. One real second is
     `clock_factor` market seconds, by which the speeds of simulated kinds count.
     """
 
@@ -59,7 +59,7 @@ class ProfileView:
 
 @dataclass(frozen=True, slots=True)
 class ImportedTable:
-    """An imported table of throughputs. `misfits` is the number of cells that say that a job does not fit."""
+    """An imported table of throughputs. `misfits` is the number of entries that say that a job does not fit."""
 
     kind: ClassVar[str] = "throughput-table"
 

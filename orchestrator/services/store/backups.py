@@ -22,18 +22,16 @@ def restore(config: Config, path: Path) -> StoreRestored:
     """Replaces the store with a backup and keeps the replaced one beside it.
 
     Everything since the backup is lost: the next control plane reports machines that were rented since, but does not
-    end them. The restored store takes over from the one that it replaces, as after `adopt`; if there was none, it does
-    not. Raises StoreError, with nothing changed, if the store is in use or the backup is invalid.
+    end them. If it replaces a store, the restored store takes over from it, as after `adopt`. Raises StoreError, with
+    nothing changed, if the store is in use or the backup is invalid.
     """
     done = backups.restore(config.store_url, path, SystemClock().now_ms())
     return StoreRestored(str(path.absolute()), done.backup.install_id, done.backup.revision, done.kept)
 
 
 def adopt(installation: Installation) -> Accepted:
-    """Makes this copy of a store the one that acts, instead of the original. Raises StoreError."""
+    """Makes this copy of a store the active one, instead of the original. Raises StoreError."""
     with installation.store.write() as tx:
         tx.allow_adoption()
-    message = (
-        f"the next control plane here takes over the machines of {installation.store.install_id}; any other one stops"
-    )
+    message = f"the next control plane here takes over the machines of {installation.store.install_id}; all others stop"
     return Accepted("adopt", (), message, control_plane=True)

@@ -64,14 +64,14 @@ def _schema(found: Examination) -> Check:
     if found.age == "newer":
         fix = "pip install --upgrade tradewind"
         return Check("schema", "fail", f"revision {found.revision} of a newer version", fix)
-    return Check("schema", "warn", f"older revision {found.revision}: not examined any further", "tradewind up")
+    return Check("schema", "warn", f"older revision {found.revision}: not checked further", "tradewind up")
 
 
 def _database(found: Examination) -> Iterator[Check]:
     yield _judged("integrity", "no damage", found.damage(), RESTORE)
     yield _judged("schema", f"revision {found.revision}, complete", found.differences(), RESTORE)
     yield _judged("append-only", "history cannot be changed", found.lost_protection(), RESTORE)
-    yield _judged("references", "none dangles", found.dangling(), RESTORE)
+    yield _judged("references", "no dangling references", found.dangling(), RESTORE)
 
 
 def _content(tx: Tx, leader: LeaderInfo | None) -> Iterator[Check]:
@@ -98,7 +98,7 @@ def _unreadable(tx: Tx) -> list[str]:
     reads: list[Callable[[], object]] = [partial(tx.plan, each) for each in tx.plan_ids()]
     reads += [
         partial(deque, each(), maxlen=0) for each in (tx.events_of_all, tx.entries_of)
-    ]  # of streams nothing is kept
+    ]  # nothing is kept of streams
     reads += [tx.offers, tx.newest_prices, tx.polls, tx.poll_states, tx.perf, tx.comparisons]
     for read in reads:
         try:
@@ -131,9 +131,9 @@ def _books(tx: Tx) -> Iterator[Check]:
         count += sum(map(len, amounts.values()))
         compared += sum(1 for found in kept.values() if found)
     wrong += [f"the stored sum of {name} differs from its entries" for name in tx.unequal_sums()]
-    well = f"{count} entries add up to {about_usd(tx.total_nano_usd())}, each run's time at its price"
+    well = f"{count} entries add up to {about_usd(tx.total_nano_usd())}, with each run's time at its price"
     yield _judged("ledger", well, [*contradictions, *wrong], REPORT if contradictions else CORRECT)
-    yield _judged("comparisons", f"{compared} job(s) compared, each as it follows from its inputs", unfounded, REPORT)
+    yield _judged("comparisons", f"{compared} job(s) compared, all consistent with their inputs", unfounded, REPORT)
 
 
 def _contradictions(tx: Tx, runs: Sequence[Run], of_run: dict[str, list[Entry]]) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _contradictions(tx: Tx, runs: Sequence[Run], of_run: dict[str, list[Entry]])
 
 
 def _charged_twice(runs: Sequence[Run], of_run: dict[str, list[Entry]]) -> Iterator[str]:
-    """Charges of a machine besides its time are booked on only one of its runs."""
+    """Charges other than machine time that are booked on more than one run of a machine."""
     charged: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for run in runs:
         kinds: dict[str, str] = {}

@@ -56,7 +56,7 @@ def correct(
 
 def amendments(tx: Tx, job: Job, run: Run, booked: Sequence[Entry], at_ms: int) -> list[Entry]:
     """The entries that correct a run's ledger; none if it is correct. For a current run only wrong periods are
-    corrected: prices that were learned late are booked at its end anyway."""
+    corrected: prices that became known late are booked at its end anyway."""
     if run.billed_from_ms is None or run.machine_billed_from_ms is None or not priced(tx, run):
         return []
     if run.billed_to_ms is None and not wrong_periods(run, booked):

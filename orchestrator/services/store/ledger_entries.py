@@ -11,7 +11,7 @@ from orchestrator.services.views import EntryList
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """A page begins after this entry; new entries are always added at the end."""
+    """The page begins after this entry; new entries are always added at the end."""
 
     entry_id: str
 

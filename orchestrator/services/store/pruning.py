@@ -1,9 +1,9 @@
-"""Pruning: deletes from `store_root` the code, logs and, if asked, outputs of jobs that ended a while ago, and versions
-of Tradewind's own code that no machine was rented with for a while.
+"""Pruning: deletes from `store_root` the code, logs and, on request, outputs of jobs that ended long ago, and versions
+of Tradewind's own code that no machine has used for a while.
 
-Only objects of this installation's jobs, and runtimes, are looked at. What a killed prune has left is found by the next
-one: it goes by what is in the store, and keeps no list of its own. Objects of a job that the store does not know (its
-submission was killed after the upload) are deleted by their own age.
+It considers only objects of this installation's jobs, and runtimes. It keeps no list of what to delete but looks at the
+store, so the next prune finds what a killed one has left. Objects of an unknown job (its submission was killed after
+the upload) are deleted by their age.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def prune(
     installation: Installation, older_than: str, *, outputs: bool = False, dry_run: bool = False, caller: Caller
 ) -> StorePruned:
     """Delete code and logs, with `outputs` also outputs, of jobs that ended longer ago than `older_than` ("30d") and
-    whose machines have ended; and runtimes that were not used for so long. With `dry_run` only tell.
+    whose machines have ended; and runtimes that were not used for so long. With `dry_run`, only report.
 
     Raises UsageError for an invalid duration, StoreError.
     """
@@ -82,7 +82,7 @@ def _seconds(older_than: str) -> float:
 
 
 def _by_job(listed: Iterable[Listed], place: str) -> dict[str, list[Listed]]:
-    """The objects of each job below `place`; those of no known kind are left alone."""
+    """The objects of each job below `place`; objects of unknown kinds are ignored."""
     found: dict[str, list[Listed]] = defaultdict(list)
     for each in listed:
         job_id, _, rest = each.key.removeprefix(f"{place}/").partition("/")
@@ -92,7 +92,7 @@ def _by_job(listed: Iterable[Listed], place: str) -> dict[str, list[Listed]]:
 
 
 def _over(installation: Installation, job_ids: Collection[str], older_than_s: float) -> dict[str, Job]:
-    """Those of the jobs that ended so long ago, and of which no machine may still write."""
+    """The jobs that ended so long ago, and whose machines can no longer write."""
     damaged: set[str] = set()
 
     def hear(job_id: str, _error: RowError) -> None:
@@ -117,7 +117,7 @@ def _part(listed: Listed) -> str:
 
 
 def _turn(listed: Listed) -> tuple[int, str]:
-    """Older generations of outputs go first: what a prune that was killed leaves of a file is its newest content."""
+    """Older generations of outputs are deleted first, so that a killed prune leaves the newest content of a file."""
     generation = listed.key.split("/")[4].partition("-")[0]
     return (int(generation) if _part(listed) == OUTPUTS and generation.isdecimal() else 0), listed.key
 
@@ -127,7 +127,7 @@ def _size(listed: Iterable[Listed]) -> int:
 
 
 def _record(installation: Installation, caller: Caller, job: Job, pruned: PrunedJob) -> None:
-    """Before anything is deleted, so that nothing is gone without a word."""
+    """Records the deletion in an event, before anything is deleted."""
     parts = {"code": pruned.code_bytes, "logs": pruned.log_bytes, "outputs": pruned.output_bytes}
     names = [name for name, size_bytes in parts.items() if size_bytes]
     now_ms = installation.clock.now_ms()
@@ -148,14 +148,15 @@ def _record(installation: Installation, caller: Caller, job: Job, pruned: Pruned
 
 
 def _runtimes(root: ObjectStore, written_before_ms: int, *, dry_run: bool) -> list[PrunedRuntime]:
-    """Those that no launch has used, of whichever installation: a launch writes what it uses again after a while."""
+    """The runtimes that no launch of any installation has used since then: launches rewrite the runtimes that they use
+    from time to time."""
     done = []
     for listed in sorted(root.list(RUNTIMES)):
         digest = digest_in(listed.key)
         if digest is None or listed.modified_ms >= written_before_ms:
             continue
         if not dry_run:
-            now = root.head(listed.key)  # a launch may have written it since
+            now = root.head(listed.key)  # a launch may have rewritten it since
             if now is None or now.modified_ms >= written_before_ms:
                 continue
             _delete(root, [listed])
@@ -172,7 +173,7 @@ def _delete(root: ObjectStore, listed: list[Listed]) -> None:
 
 
 def _tidy(root: ObjectStore, folders: Iterable[str]) -> None:
-    """Remove what interrupted writes have left in these folders of a disk, and the folders that are empty."""
+    """Remove leftovers of interrupted writes in these folders on disk, and empty folders."""
     for folder in folders:
         root.sweep(folder, lambda _key: True)
         above = folder

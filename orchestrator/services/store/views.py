@@ -35,7 +35,7 @@ class StoreRestored:
 
 @dataclass(frozen=True, slots=True)
 class PrunedJob:
-    """What was deleted of a job that has ended. `job` is "" for a submission that was never completed."""
+    """The deleted data of a job that has ended. `job` is "" for a submission that was never completed."""
 
     job: str
     job_id: str
@@ -47,7 +47,7 @@ class PrunedJob:
 
 @dataclass(frozen=True, slots=True)
 class PrunedRuntime:
-    """A version of Tradewind's own code for machines that no machine was rented with for a while."""
+    """A version of Tradewind's own code that no machine has used for a while."""
 
     digest: str
     size_bytes: int
@@ -55,7 +55,8 @@ class PrunedRuntime:
 
 @dataclass(frozen=True, slots=True)
 class StorePruned:
-    """What was deleted from `store_root`. `dry_run`: nothing was. `kept_bytes`: outputs of such jobs that stay."""
+    """What was deleted from `store_root`. `dry_run`: nothing was deleted. `kept_bytes`: the kept outputs of these
+    jobs."""
 
     kind: ClassVar[str] = "store-pruned"
 

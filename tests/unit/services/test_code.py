@@ -109,7 +109,7 @@ def test_large_code_and_what_may_be_secrets_need_a_yes(
     if large:
         monkeypatch.setattr(codes, "LARGE_BYTES", 1_000_000)
     view = _plan(installation, wanted)
-    with pytest.raises(UsageError, match="2 MB" if large else r"what may be secrets: \.env") as refused:
+    with pytest.raises(UsageError, match="2 MB" if large else r"may contain secrets: \.env") as refused:
         submit.submit(installation, view, caller=ME)
     assert str(folder / ".tradewindignore") in refused.value.hint
     assert "--yes" in refused.value.hint
@@ -180,9 +180,9 @@ def test_code_that_lacks_the_program_of_its_job_is_refused(
     train = replace(wanted.train, entry=entry, script=program if entry is None else None)
     assert code_of(installation, replace(wanted, train=train)) is not None
     (folder / ".tradewindignore").write_text("train.py\n__init__.py\n")
-    with pytest.raises(UsageError, match=f"{program} is the job's program, and is left out") as refused:
+    with pytest.raises(UsageError, match=f"{program} is the job's program, but is excluded") as refused:
         code_of(installation, replace(wanted, train=train))
-    assert refused.value.hint == f"write !{program} at the end of {folder}/.tradewindignore"
+    assert refused.value.hint == f"add a line !{program} at the end of {folder}/.tradewindignore"
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -418,7 +418,7 @@ def test_fetch_into_a_place_that_cannot_be_a_folder_is_refused(
     installation: Installation, past: Past, tmp_path: Path, place: str
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(UsageError, match=r"is a file, not a folder|cannot be made") as refused:
+    with pytest.raises(UsageError, match=r"is a file, not a folder|cannot be created") as refused:
         fetch.fetch(installation, "gpt", tmp_path / place)
     assert "--to" in refused.value.hint
     assert (tmp_path / "file").read_text() == "in the way"
@@ -434,7 +434,7 @@ def test_outputs_of_two_jobs_of_one_name_are_not_mixed(
     other.write_bytes(b"second")
     for _ in range(2):  # again, while it runs
         assert fetch.fetch(installation, past.gpt).folder == "gpt"
-    with pytest.raises(UsageError, match=f"of another job of this name, {past.gpt}") as refused:
+    with pytest.raises(UsageError, match=f"of another job with this name, {past.gpt}") as refused:
         fetch.fetch(installation, second.id)
     assert (tmp_path / "gpt" / "weights" / "final.pt").read_bytes() == b"weights"
     assert f"--to {second.id};" in refused.value.hint
@@ -494,7 +494,7 @@ def test_no_checkpoint_is_promised_of_a_program_that_has_reported_no_step(
 ) -> None:
     with installation.store.write() as tx:
         tx._connection.exec_driver_sql(f"UPDATE run SET last_step = 0, start_step = 0 WHERE job_id = '{past.conv}'")
-    kept = "only what its program saved itself, in $TRADEWIND_CHECKPOINT_DIR, is kept"
+    kept = "only data that its program saved in $TRADEWIND_CHECKPOINT_DIR is kept"
     asked = commands.pause(installation, "conv", caller=ME).message
     assert asked == f"conv will pause; it has reported no step yet, so {kept}"
     _state(installation, past.conv, "paused")
@@ -738,7 +738,7 @@ def test_a_budget_is_ordered_for_a_job_that_has_not_ended_and_may_not_be_spent_a
     with pytest.raises(UsageError, match="already spent") as caught:
         commands.set_budget(installation, "conv", "0.000001", caller=ME)
     assert re.fullmatch(
-        r"to finish it: tradewind budget set conv \d+\.\d\d; the smallest that is accepted: tradewind budget set conv "
+        r"to finish it: tradewind budget set conv \d+\.\d\d; the smallest allowed budget: tradewind budget set conv "
         r"\d+\.\d\d; or stop spending: tradewind pause conv",
         caught.value.hint,
     )

@@ -136,7 +136,7 @@ def test_what_the_plan_shows_as_the_cost_or_as_needed_is_accepted_as_a_budget(
     view = plan_group(installation, work)
     text = " ".join(group_plan(view, Screen()).split())
     (total,) = re.findall(r"together about \$([\d.]+)", text)
-    more = re.findall(r"a budget must be at least \$([\d.]+), with likely", text)
+    more = re.findall(r"the budget must be at least \$([\d.]+) to cover likely", text)
     least = sum(each.least_budget_nano_usd for each in view.jobs)
     assert bool(more) is (least > usd(total))
     assert plan_group(installation, replace(work, budget_nano_usd=usd(more[0] if more else total)))

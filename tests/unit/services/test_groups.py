@@ -150,7 +150,7 @@ def test_the_queue_of_a_group_and_its_cancellation(installation: Installation) -
 def test_a_group_is_paused_and_resumed_as_a_whole(installation: Installation) -> None:
     view = submitted(installation, group())
     first, second = (each.id for each in view.jobs)
-    with pytest.raises(UsageError, match="no job of sweep is left to resume"):
+    with pytest.raises(UsageError, match="sweep has no jobs left to resume"):
         resume_group(installation, "sweep", caller=ME)
     with installation.store.write() as tx:
         tx.set_job_state(first, "paused")
@@ -163,7 +163,7 @@ def test_a_group_is_paused_and_resumed_as_a_whole(installation: Installation) ->
     for ref in (first, second):
         commands.cancel(installation, ref, caller=ME)
     for order in (pause_group, resume_group):
-        with pytest.raises(UsageError, match="no job of sweep is left to"):
+        with pytest.raises(UsageError, match="sweep has no jobs left to"):
             order(installation, "sweep", caller=ME)
     with installation.store.read() as tx:
         assert [(each.kind, each.job_id) for each in tx.open_commands()] == [

@@ -111,7 +111,7 @@ def test_a_leader_of_another_machine_is_ended_there_and_no_process_here_is_touch
     finally:
         done.set()
         beating.join()
-    assert caught.value.hint == "end it there"
+    assert caught.value.hint == "stop it there"
     assert stranger.poll() is None
 
 
@@ -293,12 +293,14 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
         resumed = (
             "resume it: tradewind resume gpt"
             if count == 1
-            else f"resume them: tradewind resume JOB, of {', '.join(ids)}"  # their name names only the newest
+            else f"resume them: tradewind resume JOB, for {', '.join(ids)}"  # their name names only the newest
         )
-        how = ", with a checkpoint if it runs" if count == 1 else "s, those that run with a checkpoint"
+        how = ", with a checkpoint if it runs" if count == 1 else "s, running ones with a checkpoint"
         assert f"pausing {count} job{how} (to {resumed})" in told
         unreported = "gpt" if count == 1 else "gpt, gpt"
-        assert any(line.startswith(f"no step was reported by {unreported}: only what its program") for line in told)
+        assert any(
+            line.startswith(f"no steps were reported by {unreported}: only data that its program") for line in told
+        )
         with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
             connection.execute("UPDATE job SET state = 'paused'")
             connection.commit()
@@ -334,7 +336,7 @@ def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
     waiting.join()
     assert [again.running, again.ended] == [False, False]
     assert [ended.running, ended.ended] == [False, True]
-    assert reported[0] == "a control plane took over meanwhile"
+    assert reported[0] == "a control plane took over in the meantime"
     assert reported[1] == f"ending the control plane (process {stranger.pid})"
     with closing(open_installation(config)) as installation:
         assert installation.store.leader() is None

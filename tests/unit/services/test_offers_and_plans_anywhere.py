@@ -268,7 +268,7 @@ def test_a_plan_for_other_clouds_names_what_is_enabled_and_has_nothing_to_rent(
     view = plan.preview(installation, [spec()], anywhere=None)
     assert view.anywhere
     assert view.no_offers == ("fake",)
-    assert "fake: enabled, but nothing to rent there" in rendered(view, Screen())
+    assert "fake: enabled, but without offers" in rendered(view, Screen())
 
 
 def test_a_cloud_that_nothing_can_rent_is_not_one_to_enable(installation: Installation) -> None:

@@ -241,7 +241,7 @@ def test_the_chosen_offer_may_become_cheaper_but_not_more_expensive(
 def test_a_plan_is_applied_once(installation: Installation) -> None:
     reviewed = plan.preview(installation, [spec()])
     apply.apply(installation, reviewed, caller=ME)
-    with pytest.raises(StalePlanError, match="was submitted already"):
+    with pytest.raises(StalePlanError, match="was already submitted"):
         apply.apply(installation, reviewed, caller=ME)
 
 

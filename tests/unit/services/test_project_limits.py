@@ -61,7 +61,7 @@ def test_limits_that_a_control_plane_lost_are_named_until_they_are_back_or_lifte
     for _ in range(2):  # the second one is its background process, or a later one
         ((said, remedy),) = here.start(None).lost
         had = f"(max_instances = 3, budget = 9.5, from {tmp_path}/with/tradewind.toml:1)"
-        assert f"project examples no longer has the limits that it had {had}, and 1 of its jobs has not ended" in said
+        assert f"project examples has lost its limits {had}, and 1 of its jobs has not ended" in said
         assert f"there is no {tmp_path}/without/tradewind.toml and no " in said
         assert "tradewind down --keep-jobs" in remedy
     found = here.doctor()

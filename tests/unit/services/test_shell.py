@@ -51,7 +51,9 @@ def test_each_of_several_machines_is_logged_in_to_by_the_number_that_it_gave_its
     store = control_store(opened.control_root)
     first, second = (Channel(store, place) for place in places(token, 2))
     first.put_facts(NodeFacts("boot", "key", "proof", instance="zero"))
-    with pytest.raises(NotFoundError, match="not known yet which machine of conv has the number 1"):
+    with pytest.raises(
+        NotFoundError, match="the machines of conv are starting, so it is not known yet which one is number 1"
+    ):
         shell_command(opened, name, node=1)
     second.put_facts(NodeFacts("boot", "key", "proof", instance="one"))
     assert [shell_command(opened, name, node=number)[1] for number in (0, 1)] == ["zero", "one"]
@@ -61,7 +63,7 @@ def test_each_of_several_machines_is_logged_in_to_by_the_number_that_it_gave_its
 
 
 def test_a_provider_that_allows_no_login_is_named(installation: Installation, past: Past) -> None:
-    with pytest.raises(UsageError, match="on a machine of fake, which offers no login") as raised:
+    with pytest.raises(UsageError, match="on a machine of fake, which does not allow logins") as raised:
         shell_command(installation, "conv")
     assert raised.value.hint == "see what it prints: tradewind logs -f conv"
 

@@ -56,9 +56,9 @@ def test_a_folder_in_which_nothing_can_be_written_is_named_with_the_remedy(tmp_p
 
 def test_a_damaged_record_of_who_gives_orders_is_named(tmp_path: Path) -> None:
     given = SimpleNamespace(control_root=str(tmp_path / "control"), state_dir=tmp_path)
-    assert objects.orders(cast(Any, given)).found == "none were given yet"
+    assert objects.orders(cast(Any, given)).found == "none yet"
     raise_epoch(control_store(given.control_root), 7)
-    assert objects.orders(cast(Any, given)) == Check("orders", "ok", "the last ones are of control plane no. 7")
+    assert objects.orders(cast(Any, given)) == Check("orders", "ok", "the latest are from control plane no. 7")
     (tmp_path / "control/epoch").write_bytes(bytes(3))
     with pytest.raises(SiteError, match="control/epoch is damaged") as caught:
         objects.orders(cast(Any, given))
@@ -77,7 +77,7 @@ def test_a_damaged_key_of_the_installation_is_named_and_none_is_made(tmp_path: P
 
 def test_a_bucket_must_answer_and_give_out_limited_access(s3: GuardedS3) -> None:
     root = f"s3://{s3.bucket}/tw"
-    assert "access limited to a job" in objects.store_root(installation(root, "static")).found
+    assert "access limited to their job" in objects.store_root(installation(root, "static")).found
     s3.with_sts = False
     with pytest.raises(SiteError, match="issues no credentials") as caught:
         objects.store_root(installation(root, "static"))
@@ -133,10 +133,10 @@ EXPIRES = "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></Nonc
     [
         ("", "", ABORTS, ""),
         ("Suspended", "tw/", ABORTS, ""),
-        ("Enabled", "", ABORTS, "versions of all that is deleted"),
+        ("Enabled", "", ABORTS, "versions of all deleted"),
         ("Enabled", "", ABORTS + EXPIRES, ""),
-        ("", "other/", ABORTS, "uploads that were interrupted"),
-        ("", "", EXPIRES, "uploads that were interrupted"),
+        ("", "other/", ABORTS, "interrupted uploads"),
+        ("", "", EXPIRES, "interrupted uploads"),
     ],
 )
 def test_a_bucket_that_keeps_what_was_deleted_is_warned_of(
@@ -156,7 +156,7 @@ def test_a_bucket_without_rules_or_whose_rules_cannot_be_read(s3: GuardedS3) -> 
     s3.configurations["versioning"] = "not XML"
     check = objects.store_root(installation(root, "local"))
     assert check.state == "ok"
-    assert "not checked whether the bucket keeps what was deleted: its rules cannot be read" in check.found
+    assert "not checked whether the bucket keeps deleted data: its rules cannot be read" in check.found
 
 
 @pytest.fixture
@@ -181,12 +181,12 @@ VERSIONED = {"versioning": {"enabled": True}}
         ({"lifecycle": {"rule": [ABORT]}, "softDeletePolicy": {"retentionDurationSeconds": "0"}}, ()),
         (
             {"lifecycle": {"rule": [ABORT]}, "softDeletePolicy": {"retentionDurationSeconds": "604800"}},
-            ("all that is deleted for 7 days", "--clear-soft-delete"),
+            ("all deleted data for 7 days", "--clear-soft-delete"),
         ),
-        ({"lifecycle": {"rule": [ABORT]}, **VERSIONED}, ("versions of all that is deleted", "--no-versioning")),
+        ({"lifecycle": {"rule": [ABORT]}, **VERSIONED}, ("versions of all deleted", "--no-versioning")),
         ({"lifecycle": {"rule": [ABORT, DELETE_OLD]}, **VERSIONED}, ()),
-        ({"lifecycle": {"rule": [ELSEWHERE]}}, ("uploads that were interrupted", "docs/operations.md")),
-        ({}, ("uploads that were interrupted", "docs/operations.md")),
+        ({"lifecycle": {"rule": [ELSEWHERE]}}, ("interrupted uploads", "docs/operations.md")),
+        ({}, ("interrupted uploads", "docs/operations.md")),
     ],
 )
 def test_a_bucket_of_google_that_keeps_what_was_deleted_is_warned_of(
@@ -237,23 +237,23 @@ def test_the_token_for_the_metadata_is_that_of_googles_own_chain(
     with serving(cloud) as server:
         monkeypatch.setenv("GOOGLE_BASE_URL", server.url)
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
-        assert "google-auth gives no token: File " in costly_rules(f"gs://{cloud.bucket}/tw").unchecked
+        assert "google-auth returned no token: File " in costly_rules(f"gs://{cloud.bucket}/tw").unchecked
         key = {"type": "service_account", "client_email": "tw@p.iam", "token_uri": f"{server.url}/token"}
         file.write_text(json.dumps({**key, "private_key": private.private_bytes(*form).decode()}))
         server.faults.append(Fault(lambda request: request.path == "/token", None, answer=answer))
         (rule,) = costly_rules(f"gs://{cloud.bucket}/tw").costly
-        assert "uploads that were interrupted" in rule[0]
+        assert "interrupted uploads" in rule[0]
 
 
 @pytest.mark.parametrize(
     ("soft_days", "versioned", "says"),
     [
         (0, False, ()),
-        (7, False, ("all that is deleted for 7 days", "--enable-delete-retention false")),
+        (7, False, ("all deleted data for 7 days", "--enable-delete-retention false")),
         (
             0,
             True,
-            ("versions of all that is deleted", "--enable-versioning false", "a life-cycle policy"),
+            ("versions of all deleted", "--enable-versioning false", "a life-cycle policy"),
         ),
     ],
 )

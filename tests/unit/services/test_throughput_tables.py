@@ -81,7 +81,7 @@ def test_every_bad_row_is_named_with_its_line_field_and_remedy(written):
         "a,V100,1,inf\n"
     )
     assert problems(bad) == [
-        "table.csv:2:4: steps_per_s: 0 is not a rate (leave the row out where the job does not fit)",
+        "table.csv:2:4: steps_per_s: 0 is not a rate (omit the row if the job does not fit)",
         "table.csv:3:4: steps_per_s: nan is not a rate (give steps per second above 0)",
         "table.csv:4:4: steps_per_s: -2 is not a rate (give steps per second above 0)",
         'table.csv:5:2: gpu: V10O is not a known GPU (did you mean "V100"?)',

@@ -31,7 +31,7 @@ def test_ways_are_listed_with_what_they_cost_the_cheapest_quota_first() -> None:
     later = Later(("a", "b"), True, 2.4 * 3600, 31.2)
     raised = Raised(name(unit="vcpus"), 96, 29.1), Raised(name("G"), 12, 27.0)
     assert hint(WaysOut((later,), raised)) == [
-        "each of these changes is enough alone (estimates, for the whole group):",
+        "each of these changes alone is enough (estimates, for the whole group):",
         "  all deadlines 2.4 h later: about $31.20 in total",
         "  12 instead of 8 G instances in aws/us-east-1: about $27.00 in total",
         "  96 instead of 8 vCPUs of P instances in aws/us-east-1: about $29.10 in total",
@@ -70,8 +70,8 @@ def test_what_is_not_enough_and_what_is_not_known_is_said() -> None:
         WaysOut(not_enough=(name(), name("G")), unknown=tuple(name(each) for each in "ABCD"), delay_unknown=True)
     )
     assert lines == [
-        "not enough alone: more P instances in aws/us-east-1, G instances in aws/us-east-1",
-        "not worked out in time: later deadlines, more A instances in aws/us-east-1, "
+        "not enough by itself: more P instances in aws/us-east-1, G instances in aws/us-east-1",
+        "not computed in time: later deadlines, more A instances in aws/us-east-1, "
         "more B instances in aws/us-east-1 and 2 other changes",
         "to see the plan with another quota: --what-if quota.CLOUD.SCOPE.NAME=LIMIT",
     ]

@@ -94,7 +94,7 @@ def test_the_known_quotas_are_listed_so_that_they_can_be_pasted(case: DecisionCa
     with pytest.raises(UsageError) as error:
         supposed(market(case, 1, own), ["quota.aws.x.y=2"])
     assert "'quota.local.this_computer.machines_(all)'" in error.value.hint
-    assert error.value.hint.startswith("no quota of aws is known: it has to be enabled")
+    assert error.value.hint.startswith("no quotas of aws are known: enable it first")
 
 
 def test_what_is_not_known_gets_a_suggestion(case: DecisionCase) -> None:
