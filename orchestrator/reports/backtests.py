@@ -1,4 +1,4 @@
-"""Back-tests that were kept with `tradewind backtest --keep`: files in the state folder, one per scenario."""
+"""Back-tests kept with `tradewind backtest --keep`: files in the state folder, one per scenario."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class KeptBacktest:
 
 @dataclass(frozen=True, slots=True)
 class BacktestList:
-    """The kept back-tests, newest first; `unreadable` are files that are none, with the reason."""
+    """The kept back-tests, newest first; `unreadable` are files that are not valid back-tests, with the reason."""
 
     kind: ClassVar[str] = "backtests"
 
@@ -52,7 +52,7 @@ def backtests(installation: Installation) -> BacktestList:
 
 
 def keep(state_dir: Path, view: Backtest) -> Path:
-    """Write a back-test where `backtests` finds it. Raises OSError."""
+    """Write a back-test to the folder that `backtests` reads. Raises OSError."""
     folder = state_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     name = "".join(each if each.isalnum() and each.isascii() else "-" for each in view.name)[:80] or "backtest"
@@ -62,7 +62,7 @@ def keep(state_dir: Path, view: Backtest) -> Path:
 
 
 def backtests_csv(view: BacktestList) -> str:
-    """A row per back-test and policy."""
+    """CSV with a row per back-test and policy."""
     columns = ("backtest", "policy", "runs", "cost_nano_usd", "over_optimum", "p95", "worst", "missed")
     rows = (
         (each.result.name, row.policy, row.runs, row.cost_nano_usd, row.over_optimum, row.p95, row.worst, row.missed)

@@ -1,4 +1,4 @@
-"""Costs: what was spent in a period, by project, owner, kind, job, cloud or month, next to the period before.
+"""Costs: what was spent in a period, by project, owner, kind, job, cloud or month, compared with the previous period.
 
 Every total is the sum of its rows and of the ledger's entries. A change is split into its two causes: more or fewer
 machine hours, and a higher or lower price per machine hour. The causes of the total are the sums of those of its rows.
@@ -40,9 +40,9 @@ MOST_NAMED = 20  # valid values, in an error
 
 @dataclass(frozen=True, slots=True)
 class CostRow:
-    """A group: its costs (nano-USD), machine hours, entries and jobs in the period, and costs and hours in the period
-    before. `key` is what the group is named by in the ledger, `name` what people call it. The change is
-    `by_hours_nano_usd` plus `by_price_nano_usd`; both are None for days and months, which are not compared."""
+    """A group: its costs (nano-USD), machine hours, entries and jobs in the period, and its costs and hours in the
+    previous period. `key` identifies the group in the ledger, `name` is for people. The change is `by_hours_nano_usd`
+    plus `by_price_nano_usd`; both are None for days and months, which are not compared."""
 
     key: str
     name: str
@@ -57,13 +57,13 @@ class CostRow:
 
     @property
     def change_nano_usd(self) -> int:
-        """The costs minus those of the period before."""
+        """The costs minus the costs of the previous period."""
         return self.amount_nano_usd - self.before_nano_usd
 
 
 @dataclass(frozen=True, slots=True)
 class CostDay:
-    """What each group cost on the UTC day that begins at `start_ms`, in nano-USD."""
+    """The costs of each group on the UTC day that begins at `start_ms`, in nano-USD."""
 
     start_ms: int
     amounts: tuple[tuple[str, int], ...]
@@ -71,8 +71,8 @@ class CostDay:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """Costs by group, the largest first. `rows` are at most MOST_ROWS, unless every one was asked for; what the others
-    cost is `rest`, their number `left_out`. `days` has the largest groups by day, the others as ""."""
+    """Costs by group, largest first. `rows` has at most MOST_ROWS groups, unless all were requested; the others cost
+    `rest` in total, and `left_out` is their number. `days` has the largest groups by day, and all others as ""."""
 
     kind: ClassVar[str] = "costs"
 
@@ -89,7 +89,7 @@ class CostView:
     simulated: bool
 
     def shortened(self, most: int) -> CostView:
-        """The same with at most so many rows; the others are left out as well."""
+        """The view with at most `most` rows; further rows are left out."""
         others = self.rows[most:]
         rest = self.rest_nano_usd + sum(each.amount_nano_usd for each in others)
         return replace(self, rows=self.rows[:most], left_out=self.left_out + len(others), rest_nano_usd=rest)
@@ -97,8 +97,8 @@ class CostView:
 
 @dataclass(frozen=True, slots=True)
 class EntryPage:
-    """A page of ledger entries, newest first; `count` is the number of all that match, `amount_nano_usd` the sum of
-    their parts in the period: those of some begin before it, or end after it."""
+    """A page of ledger entries, newest first; `count` is the number of all matching entries, `amount_nano_usd` the sum
+    of their parts in the period, as some begin before it or end after it."""
 
     kind: ClassVar[str] = "ledger-page"
 
@@ -115,7 +115,7 @@ class _Before:
 
 _CURSORS = Cursors("ledger-page", _Before)
 DRAWN = 6
-"""Groups that are drawn with a color of their own."""
+"""Number of groups with a separate color."""
 
 
 def costs(
@@ -126,8 +126,8 @@ def costs(
     *,
     every: bool = False,
 ) -> CostView:
-    """The costs of a period by group: the MOST_ROWS largest groups, or `every` one. `wanted` narrows the entries; its
-    own period is ignored. Raises UsageError for an unknown grouping, kind, cloud or project."""
+    """The costs of a period by group: the MOST_ROWS largest groups, or all with `every`. `wanted` filters the entries;
+    its period is ignored. Raises UsageError for an unknown grouping, kind, cloud or project."""
     if group_by not in GROUPS:
         raise UsageError(f"{group_by!r:.40} is not a grouping", hint=one_of(group_by, GROUPS))
     chosen = replace(wanted or CostFilter(), since_ms=period.from_ms, until_ms=period.until_ms)
@@ -137,7 +137,7 @@ def costs(
         now, before = tx.cost_sums(chosen, key), tx.cost_sums(earlier, key)
         if not now:
             _require_known(installation, tx, chosen)
-        if group_by == "job":  # each is billed itself
+        if group_by == "job":  # each job is billed separately
             billed = {(each.key, each.key) for each in now}
         else:
             billed = {(_group(group_by, day, of), job) for day, of, job in tx.cost_jobs(chosen, key)}
@@ -198,7 +198,7 @@ def entry_page(
 
 
 def _require_known(installation: Installation, tx: Tx, wanted: CostFilter) -> None:
-    """Nothing may have been found because a value is mistyped. Raises UsageError with those that are valid."""
+    """Checks the values of a filter, which may be mistyped. Raises UsageError with the valid values."""
     valid: dict[str, tuple[str | None, set[str]]] = {
         "kind": (wanted.kind, set(get_args(EntryKind))),
         "cloud": (wanted.provider, {*provider_names(), *map(provider_of, tx.cost_values("offer"))}),
@@ -210,11 +210,11 @@ def _require_known(installation: Installation, tx: Tx, wanted: CostFilter) -> No
     for what, (value, known) in valid.items():
         if value is not None and value not in known:
             some = ", ".join(sorted(known)[:MOST_NAMED])
-            raise UsageError(f"there is no {what} {echoed(value)}", hint=did_you_mean(value, known) or f"one of {some}")
+            raise UsageError(f"unknown {what} {echoed(value)}", hint=did_you_mean(value, known) or f"one of {some}")
 
 
 def costs_csv(view: CostView) -> str:
-    """A row per group, in exact nano-USD and in USD."""
+    """CSV with a row per group, in exact nano-USD and in USD."""
     columns = (
         view.group_by,
         "name",
@@ -280,8 +280,9 @@ def _rows(
 
 
 def _causes(row: CostRow) -> tuple[int, int]:
-    """The parts of a change that machine hours and prices explain. Hours count at the former price, or at their own if
-    there were none before; all the rest is the price, also costs of a group that had no machine hours."""
+    """The parts of a change that are due to machine hours and to prices. Hours are valued at the previous price, or at
+    the current price if there were none before; the rest is due to the price, including costs of a group without
+    machine hours."""
     if row.before_machine_ms:
         by_hours = row.before_nano_usd * (row.machine_ms - row.before_machine_ms) // row.before_machine_ms
     else:

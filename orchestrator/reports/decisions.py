@@ -1,4 +1,4 @@
-"""The plan in force: the last decision about each open job, and how it differs from the one before."""
+"""The current plan: the latest decision about each open job, and how it differs from the previous one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 200
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision about a job, in short. Amounts are nano-USD."""
+    """A summary of a decision about a job. Amounts are in nano-USD."""
 
     plan_id: str
     at_ms: int
@@ -34,7 +34,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class JobDecision:
-    """An open job, its last decision and the one before; None: there is none."""
+    """An open job, its latest decision and the previous one; None: there is none."""
 
     job_id: str
     job_name: str
@@ -45,13 +45,13 @@ class JobDecision:
 
     @property
     def differs(self) -> bool:
-        """Whether the last decision chose another offer than the one before."""
+        """Whether the latest decision chose another offer than the previous one."""
         return self.now is not None and self.before is not None and self.now.offer_id != self.before.offer_id
 
 
 @dataclass(frozen=True, slots=True)
 class PlanInForce:
-    """The decisions about open jobs, the newest first; at most MOST jobs, `left_out` more."""
+    """The decisions about open jobs, newest first: at most MOST; `left_out` is the number of further jobs."""
 
     kind: ClassVar[str] = "plan-in-force"
 
@@ -62,7 +62,7 @@ class PlanInForce:
 
 
 def plan_in_force(installation: Installation) -> PlanInForce:
-    """The last decision about each open job."""
+    """The latest decision about each open job."""
     with installation.store.read() as tx:
         ids, count = tx.job_ids_page(JobFilter(OPEN), "newest", MOST, 0)
         made = []
@@ -75,7 +75,7 @@ def plan_in_force(installation: Installation) -> PlanInForce:
 
 
 def choices_csv(view: Explanation) -> str:
-    """A row per offer that the decisions of a plan show, in exact nano-USD."""
+    """CSV with a row per offer shown by the decisions of a plan, in exact nano-USD."""
     columns = (
         "job_id", "job", "role", "offer_id", "nano_usd_per_hour", "price_age_s", "nano_usd_per_step", "duration_s",
         "cost_nano_usd", "cost_low_nano_usd", "cost_high_nano_usd", "reason",
@@ -89,7 +89,7 @@ def choices_csv(view: Explanation) -> str:
 
 
 def decisions_csv(view: PlanInForce) -> str:
-    """A row per open job."""
+    """CSV with a row per open job."""
     columns = (
         "job_id",
         "job",

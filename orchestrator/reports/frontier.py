@@ -1,7 +1,7 @@
 """The cheapest frontier: the offers of all kinds of machines that no other offer beats in both price and speed.
 
 It shows how much more the next faster machine costs. Speed is the measured or estimated speed of a job; without a job,
-the peak half-precision rate of all of the machine's GPUs.
+the peak half-precision rate of all GPUs of the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TFLOP = 1e12
 class FrontierRow:
     """The cheapest offer of a kind of machine, on spot or on demand: its price in nano-USD per hour, its speed, the
     price of a unit of work in nano-USD (1,000 steps, or an hour of a TFLOP/s), and whether it is `best`: no other offer
-    is both at most as dear and at least as fast."""
+    is at least as fast without costing more."""
 
     offer_id: str
     gpu: str
@@ -40,8 +40,8 @@ class FrontierRow:
 
 @dataclass(frozen=True, slots=True)
 class FrontierView:
-    """Every kind of machine with a price, the slowest first. `speed_of` says what the speeds are: steps per second of a
-    job, or TFLOP/s. `unknown` are the kinds whose speed is not known for the job."""
+    """Every kind of machine with a price, slowest first. `speed_of` is the unit of the speeds: steps per second of a
+    job, or TFLOP/s. `unknown` is the number of kinds whose speed is not known for the job."""
 
     kind: ClassVar[str] = "frontier"
 
@@ -57,7 +57,7 @@ class FrontierView:
 def frontier(
     installation: Installation, job: str | None = None, *, cloud: str | None = None, spot: bool | None = None
 ) -> FrontierView:
-    """The frontier of the offers that are listed, priced and not flagged now. Raises NotFoundError."""
+    """The frontier of the offers that are now listed, priced and not flagged. Raises NotFoundError."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         of = None if job is None else tx.find_job(job)
@@ -86,7 +86,7 @@ def frontier(
 
 
 def frontier_csv(view: FrontierView) -> str:
-    """A row per kind of machine, in exact nano-USD."""
+    """CSV with a row per kind of machine, in exact nano-USD."""
     columns = ("offer_id", "gpu", "gpu_count", "spot", "nano_usd_per_hour", view.speed_of, "nano_usd_per_unit", "best")
     rows = (
         (
@@ -105,7 +105,7 @@ def frontier_csv(view: FrontierView) -> str:
 
 
 def _speeds(tx: Tx, job_id: str | None, kinds: Iterable[Kind], now_ms: int) -> dict[Kind, float] | None:
-    """The job's speed in steps per second on each kind that it is known for; None without a job that was measured."""
+    """The job's speed in steps per second on each kind for which it is known; None without a measured job."""
     if job_id is None:
         return None
     job = tx.job(job_id)

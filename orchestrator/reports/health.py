@@ -24,7 +24,8 @@ LOOKED_AT = 300
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the installation is. `machines` are the runs that have not ended; `failed_polls` the latest that failed.
+    """The state of the installation. `machines` are the runs that have not ended; `failed_polls` the latest failed
+    polls.
 
     `epoch` is the number of the control plane that leads (each new leader has a higher one), and `epoch_holder` its
     name; both are None if none leads. A run that has had no contact with the control plane for `suspect_after_s` real
@@ -49,7 +50,7 @@ class Health:
 
 
 def health(installation: Installation) -> Health:
-    """The state of everything that works in the background."""
+    """The state of the control plane and of all background work."""
     prices = status(installation)
     leader = installation.store.leader()
     with installation.store.read() as tx:
@@ -75,7 +76,7 @@ def health(installation: Installation) -> Health:
 
 
 def health_csv(view: Health) -> str:
-    """A row per source and region of prices."""
+    """CSV with a row per source and region of prices."""
     columns = ("source", "region", "provider", "age_s", "offers", "failures", "error", "hint")
     rows = (_cells(each) for each in view.prices.regions)
     return table(columns, rows)

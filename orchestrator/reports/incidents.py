@@ -1,4 +1,4 @@
-"""Incidents: what needs attention now, each with what to do about it."""
+"""Incidents: what needs attention now, each with a remedy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALE_S = 6 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Something that is wrong: `what` in one sentence, `remedy` what to do, `job_id` if it is about a job."""
+    """A problem: `what` in one sentence, the `remedy`, and `job_id` if it concerns a job."""
 
     level: Literal["error", "warning"]
     what: str
@@ -25,7 +25,7 @@ class Incident:
 
 
 def incidents(installation: Installation, tx: Tx, open_jobs: Sequence[JobView]) -> tuple[Incident, ...]:
-    """The most serious first."""
+    """The current incidents, most serious first."""
     found = [*_control_plane(installation, tx, open_jobs), *_jobs(tx, open_jobs), *_prices(installation, tx)]
     return tuple(sorted(found, key=lambda each: each.level != "error"))
 
@@ -34,11 +34,11 @@ def _control_plane(installation: Installation, tx: Tx, open_jobs: Sequence[JobVi
     unattended = control_plane(installation).unattended
     if open_jobs and unattended is not None:
         why, remedy = unattended
-        told = f"{why[0].upper()}{why[1:]}: jobs train on, but none is moved or booked."
+        text = f"{why[0].upper()}{why[1:]}: running jobs keep training, but jobs are not moved and costs not booked."
         if newest := tx.events(limit=1, newest_first=True):
             age_h = max(0, installation.clock.now_ms() - newest[0].at_ms) / 3_600_000
-            told += f" The newest event is {age_h:.1f} hours old."
-        yield Incident("error", told, remedy)
+            text += f" The newest event is {age_h:.1f} hours old."
+        yield Incident("error", text, remedy)
 
 
 def _jobs(tx: Tx, open_jobs: Sequence[JobView]) -> Iterator[Incident]:
@@ -47,7 +47,9 @@ def _jobs(tx: Tx, open_jobs: Sequence[JobView]) -> Iterator[Incident]:
             continue
         typed = tx.typed_name(job.id, job.name)
         if job.quarantine is not None:
-            yield Incident("error", f"{job.name} is quarantined: {job.quarantine}", f"tradewind resume {typed}", job.id)
+            yield Incident(
+                "error", f"{job.name} is in quarantine: {job.quarantine}", f"tradewind resume {typed}", job.id
+            )
         for warning in job.warnings:
             yield Incident("warning", f"{job.name}: {warning}", f"tradewind logs {typed}", job.id)
 
@@ -59,5 +61,5 @@ def _prices(installation: Installation, tx: Tx) -> Iterator[Incident]:
         if state.error is not None:
             last = state.good_finished_ms
             known = "never" if last is None else f"{max(0, now - last) / 3_600_000:.1f} hours ago"
-            told = f"Prices of {place} cannot be read: {state.error}. They were last confirmed {known}."
-            yield Incident("warning", told, state.hint or "tradewind prices status")
+            text = f"Prices of {place} cannot be read: {state.error}. They were last confirmed {known}."
+            yield Incident("warning", text, state.hint or "tradewind prices status")

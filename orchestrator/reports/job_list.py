@@ -21,8 +21,7 @@ SORTS = ("newest", "oldest", "cost", "name")
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """A page of jobs: rows `skip` to `skip` + ROWS of the `count` that match. `states` is the number in each state, of
-    all jobs."""
+    """A page of jobs: rows `skip` to `skip` + ROWS of the `count` matching jobs. `states` counts all jobs by state."""
 
     kind: ClassVar[str] = "job-table"
 
@@ -42,8 +41,8 @@ def job_table(
     skip: int = 0,
     limit: int = ROWS,
 ) -> JobTable:
-    """Jobs that match, in this order. The group of `wanted` may be a name, too. Raises UsageError for an unknown order,
-    NotFoundError for an unknown group."""
+    """The matching jobs in this order. The group in `wanted` may also be a name. Raises UsageError for an unknown
+    order, NotFoundError for an unknown group."""
     if sort not in SORTS:
         raise UsageError(f"{sort!r:.40} is not an order of jobs", hint=f"one of {', '.join(SORTS)}")
     wanted = wanted or JobFilter()
@@ -61,7 +60,7 @@ def job_table(
 
 
 def jobs_csv(view: JobTable) -> str:
-    """A row per job, in exact nano-USD."""
+    """CSV with a row per job, in exact nano-USD."""
     columns = (
         "job_id", "name", "project", "group",
         "owner", "state", "objective", "submitted", "finished", "steps", "of", "offer_id",

@@ -1,4 +1,4 @@
-"""One job in full: where it ran and why, at what prices, what it cost against the forecast, what would move it."""
+"""One job in full: where it ran and why, the prices, its cost compared with the forecast, and what would move it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Prices = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class FirstForecast:
-    """What the decision that first placed the job expected: the cost to finish with its 5th and 95th percentile, and
-    the time of its end."""
+    """The forecast of the decision that first placed the job: the cost to finish with its 5th and 95th percentile, and
+    the finish time."""
 
     at_ms: int
     offer_id: str | None
@@ -45,9 +45,9 @@ class Rival:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run besides its costs: its speed in steps per market second (None: too short to say), the plan that started it,
-    the reason in that plan's words, and the next best offers of that plan with their prices while it ran, in nano-USD
-    per hour for as many machines."""
+    """Facts about a run other than its costs: its speed in steps per market second (None: it was too short), the plan
+    that started it, the reason given in that plan, and the next best offers of that plan with their prices during the
+    run, in nano-USD per hour for the same number of machines."""
 
     run_id: str
     steps_per_s: float | None
@@ -60,8 +60,8 @@ class RunFacts:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Everything about one job. `decisions` are the last ones about it, newest first, each with its offers; `first` is
-    None if its speed was not known when it was placed."""
+    """Everything about one job. `decisions` are the latest decisions about it, newest first, each with its offers;
+    `first` is None if its speed was unknown when it was first placed."""
 
     kind: ClassVar[str] = "job-page"
 
@@ -117,7 +117,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
 def _plans(tx: Tx, job_id: str) -> list[Plan]:
     try:
         return [each for each in tx.plans_about(job_id) if each.placements]
-    except RowError:  # the rest of the page is worth showing
+    except RowError:  # still show the rest of the page
         return []
 
 

@@ -10,7 +10,7 @@ KEPT_POINTS = 400
 
 
 def losses(metrics: Iterable[bytes]) -> tuple[tuple[int, float], ...]:
-    """(step, loss) by ascending step, at most KEPT_POINTS, from the metrics of runs, earlier ones first. Of a repeated
+    """(step, loss) by ascending step, at most KEPT_POINTS, from the metrics of runs, earlier runs first. For a repeated
     step, the loss of the last run counts."""
     by_step: dict[int, float] = {}
     for lines in metrics:

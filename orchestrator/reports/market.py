@@ -1,6 +1,7 @@
-"""The market of one kind of GPU: prices by hour of a GPU, by TFLOP or by 1,000 steps of a job; now, over time, by zone.
+"""The market of one kind of GPU: prices per GPU hour, per TFLOP hour or per 1,000 steps of a job; now, over time, by
+zone.
 
-Long histories are thinned to the lowest and the highest price of each of BUCKETS parts, so that no peak is lost.
+Long histories are reduced to the lowest and the highest price in each of BUCKETS parts, so that no peak is lost.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ CPU = "no GPU"
 
 @dataclass(frozen=True, slots=True)
 class MarketRow:
-    """An offer now: its price in nano-USD per machine hour and per unit (`value`), when it was last confirmed, by
-    whom, and why it must not be chosen, if so."""
+    """An offer now: its price in nano-USD per machine hour and per unit (`value`), when and by which source it was last
+    confirmed, and why it must not be chosen, if so."""
 
     offer_id: str
     gpu: str | None
@@ -73,7 +74,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """Mean spot prices by zone (rows) and UTC day (columns), in nano-USD per unit; None: not known."""
+    """Mean spot prices by zone (rows) and UTC day (columns), in nano-USD per unit; None: unknown."""
 
     days: tuple[int, ...]
     zones: tuple[str, ...]
@@ -82,8 +83,8 @@ class Heat:
 
 @dataclass(frozen=True, slots=True)
 class CheapestZone:
-    """A zone that had the lowest mean spot price on successive UTC days, whose first and last begin at these times; and
-    the lowest and the highest of these means, in nano-USD per unit."""
+    """A zone that had the lowest mean spot price on consecutive UTC days (the first and the last begin at these times),
+    and the lowest and the highest of these means, in nano-USD per unit."""
 
     zone: str
     first_ms: int
@@ -94,8 +95,8 @@ class CheapestZone:
 
 @dataclass(frozen=True, slots=True)
 class MarketView:
-    """The market of `gpu`. `kinds` are the kinds of GPU that are listed, `count` the number of offers that match.
-    `cheapest` are the zones of `heat` that were the cheapest, one after the other."""
+    """The market of `gpu`. `kinds` are the kinds of GPU that are listed, `count` the number of matching offers.
+    `cheapest` are the cheapest zones of `heat`, in order of time."""
 
     kind: ClassVar[str] = "market"
 
@@ -137,7 +138,7 @@ def market(
     if end - start > LONGEST_DAYS * DAY_MS:
         raise UsageError(f"a period has at most {LONGEST_DAYS} days", hint="for example since=365d")
     if unit == "steps" and job is None:
-        raise UsageError("a price per 1,000 steps is that of a job", hint="name one with job=")
+        raise UsageError("a price per 1,000 steps needs a job", hint="name it with job=")
     with installation.store.read() as tx:
         counts = tx.kinds_listed()
         kinds = tuple(sorted({name or CPU for name, _ in counts}))
@@ -182,7 +183,7 @@ def lowest(heat: Heat) -> list[tuple[int, str, float]]:
 
 
 def cheapest_zones(heat: Heat) -> tuple[CheapestZone, ...]:
-    """The zones that were the cheapest, one after the other."""
+    """The cheapest zones, in order of time."""
     made: list[CheapestZone] = []
     for day, zone, value in lowest(heat):
         last = made[-1] if made else None
@@ -194,7 +195,7 @@ def cheapest_zones(heat: Heat) -> tuple[CheapestZone, ...]:
 
 
 def market_csv(view: MarketView) -> str:
-    """A row per offer, in exact nano-USD per hour and in nano-USD per unit."""
+    """CSV with a row per offer, in exact nano-USD per hour and in nano-USD per unit."""
     columns = (
         "offer_id",
         "gpu",

@@ -1,7 +1,7 @@
-"""Moves of jobs: why, how long each step took, what was expected to be saved, and what was saved.
+"""Moves of jobs: the reason, the time of each step, the expected saving, and the realised saving.
 
-The realised saving is what the machine before would have cost for the same steps at its actual prices, minus what the
-new one cost. Regret is what the best of the offers that the decision considered would have saved in hindsight.
+The realised saving is what the previous machine would have cost for the same steps at its actual prices, minus the cost
+of the new machine. Regret is what the best offer considered by the decision would have saved in hindsight.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class MoveStep:
-    """A step of a move, and how long it took in market seconds (None: it is not over)."""
+    """A step of a move, and its duration in market seconds (None: it has not ended)."""
 
     step: str
     at_ms: int
@@ -35,8 +35,8 @@ class MoveStep:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One move. `took_s`: from the decision until the new machine trained. Amounts are nano-USD; None: not known yet,
-    or nothing to compare with."""
+    """One move. `took_s`: from the decision until the new machine trained. Amounts are in nano-USD; None: not known
+    yet, or not comparable."""
 
     migration: Migration
     job_name: str
@@ -53,7 +53,7 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class MoveList:
     """Moves since `from_ms`, newest first, at most ROWS, with the runs of their jobs for a chart. `next_before` is the
-    id of the last one if there are older ones."""
+    id of the last move if there are older moves."""
 
     kind: ClassVar[str] = "moves"
 
@@ -68,7 +68,8 @@ class MoveList:
 def moves(
     installation: Installation, *, job: str | None = None, since: str = "7d", before: str | None = None
 ) -> MoveList:
-    """The latest moves of a job (None: of all), or those before a migration. Raises NotFoundError, UsageError."""
+    """The latest moves of a job (None: of all jobs), or the moves before a migration. Raises NotFoundError,
+    UsageError."""
     now = installation.clock.now_ms()
     start = instant_of(since, now)
     if start > now:
@@ -94,7 +95,7 @@ def moves(
 
 
 def moves_csv(view: MoveList) -> str:
-    """A row per move, in exact nano-USD."""
+    """CSV with a row per move, in exact nano-USD."""
     columns = (
         "migration_id", "job", "at", "reason", "step", "from", "to", "took_s", "moved_bytes", "egress_nano_usd",
         "expected_nano_usd", "realised_nano_usd", "regret_nano_usd",
@@ -121,7 +122,7 @@ def moves_csv(view: MoveList) -> str:
 
 
 def _booked(tx: Tx, job_ids: Sequence[str]) -> dict[tuple[str, str], int]:
-    """nano-USD by run and kind."""
+    """Booked amounts in nano-USD, by run and kind."""
     return {(each.run_id, each.kind): each.amount_nano_usd for each in tx.ledger_sums(job_ids)}
 
 
@@ -178,7 +179,7 @@ def _judged(
     booked: dict[tuple[str, str], int],
     now_ms: int,
 ) -> tuple[int | None, int | None, str | None]:
-    """(realised saving, regret, the best offer in hindsight) of a move whose run is over."""
+    """(realised saving, regret, the best offer in hindsight) of a move whose run has ended."""
     if target is None or target.billed_from_ms is None or target.billed_to_ms is None or _rate(target, now_ms) is None:
         return None, None, None
     paid = sum(amount for (run_id, _), amount in booked.items() if run_id == target.id)
@@ -206,7 +207,7 @@ def _judged(
 
 
 def _considered(tx: Tx, of: Migration) -> dict[str, float]:
-    """The offers that its decision found possible, with the job's speed there."""
+    """The feasible offers of the move's decision, with the job's speed there."""
     try:
         placement: Placement = tx.plan(of.plan_id or "").placement(of.job_id)
     except (NotFoundError, KeyError, RowError):

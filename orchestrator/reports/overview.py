@@ -1,4 +1,4 @@
-"""Overview: what was saved and against what, what is spent and expected, what runs, what changed, and what is wrong."""
+"""Overview: savings by baseline, costs so far and expected, running jobs, recent changes, and problems."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _TOLD = (
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """The jobs that ended in the period against one baseline: paid + saved = baseline. `left_out` are those that cannot
-    be compared, with what they paid. The amounts are final."""
+    """The jobs that ended in the period, compared with one baseline: paid + saved = baseline. `left_out` is the number
+    of jobs that cannot be compared, with what they paid. The amounts are final."""
 
     baseline: Baseline
     name: str
@@ -51,9 +51,9 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The open jobs together: paid so far, and expected to the end with the 5th and 95th percentile added up; against
-    their budgets, for those that have one. `unknown` jobs have no forecast; `without_forecast`
-    are those of them that have a budget."""
+    """All open jobs: paid so far, and expected until they finish, with the sums of the 5th and 95th percentiles;
+    compared with their budgets, if they have one. `unknown` jobs have no forecast; `without_forecast` of these have a
+    budget."""
 
     jobs: int
     paid_nano_usd: int
@@ -70,8 +70,8 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The last 24 hours: how often each kind of event happened, what was spent, also in the 24 hours before, and the
-    latest events that matter. `counts` cover the latest RECENT_EVENTS events only; `more` says whether there are more.
+    """The last 24 hours: the number of events of each kind, the costs, also of the 24 hours before, and the latest
+    important events. `counts` covers only the latest RECENT_EVENTS events; `more` says whether there are more.
     """
 
     counts: Mapping[str, int]
@@ -83,7 +83,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The first page. `savings` has a row per baseline; `not_compared` jobs ended in the period and are not compared
+    """The first page. `savings` has a row per baseline; `not_compared` jobs ended in the period but are not compared
     yet."""
 
     kind: ClassVar[str] = "overview"
@@ -107,7 +107,7 @@ class Overview:
 
 
 def overview(installation: Installation, period: Period) -> Overview:
-    """The overview of a period, with what runs now."""
+    """The overview of a period, with the jobs that run now."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
         sums = tx.saving_sums(period.from_ms, period.until_ms)
@@ -181,7 +181,7 @@ def _expected(views: tuple[JobView, ...], now_ms: int) -> Expected:
 
 
 def _from_now_nano_usd(job: JobView, forecast: JobForecast, now_ms: int) -> int:
-    """The expected cost of a job from now on (nano-USD): its forecast without the part that was paid since then."""
+    """The expected cost of a job from now on (nano-USD): its forecast without what was paid since the forecast."""
     if job.state not in _RUNNING or forecast.duration_s <= 0:
         return forecast.cost_nano_usd
     left = 1 - (now_ms - forecast.at_ms) / 1000 / forecast.duration_s

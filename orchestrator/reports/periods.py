@@ -1,4 +1,4 @@
-"""Periods of reports: a month, or from one instant to another, and the period before it to compare with."""
+"""Periods of reports: a month, or from one time to another, and the previous period to compare with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from orchestrator.services.prices.history import instant_of
 DAY_MS = 86_400_000
 MOST_DAYS = 3660
 EARLIEST_MS = 1_262_304_000_000
-"""2010-01-01: there are no costs before, so a longer range is cut."""
+"""2010-01-01: there are no earlier costs, so longer ranges are cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """[`from_ms`, `until_ms`), the name for people, and the begin of the period before it, which ends where this one
+    """[`from_ms`, `until_ms`), its name for people, and the start of the previous period, which ends where this one
     begins."""
 
     from_ms: int
@@ -27,9 +27,9 @@ class Period:
 
 
 def period_of(now_ms: int, *, month: str | None = None, since: str | None = None, until: str | None = None) -> Period:
-    """The period that these name; without any, the month of `now_ms`. Raises UsageError."""
+    """The period given by these arguments; without any, the month of `now_ms`. Raises UsageError."""
     if month is not None and (since is not None or until is not None):
-        raise UsageError("a period is a month or begins at --since, not both", hint="leave one of them out")
+        raise UsageError("give either a month or --since and --until, not both", hint="omit one of them")
     if since is None and until is None:
         return _month(_named(now_ms) if month is None else month)
     start = max(EARLIEST_MS, instant_of(since, now_ms)) if since is not None else EARLIEST_MS
@@ -44,14 +44,14 @@ def period_of(now_ms: int, *, month: str | None = None, since: str | None = None
 
 
 def months_around(now_ms: int, month: str) -> tuple[str | None, str | None]:
-    """The months before and after this one, None for one that has not begun."""
+    """The months before and after this one; None for a month that has not begun."""
     here = _month(month)
     after = _named(here.until_ms)
     return _named(here.from_ms - 1), after if here.until_ms <= now_ms else None
 
 
 def month_named(at_ms: int) -> str:
-    """`2026-11` for an instant in it."""
+    """The month of a time, such as `2026-11`."""
     return _named(at_ms)
 
 
@@ -66,7 +66,7 @@ def _month(text: str) -> Period:
 
 
 def not_a_month(text: str) -> UsageError:
-    """The error for what is not a month, with the form to write it in."""
+    """The error for text that is not a month, with the right form."""
     meant = day_meant(text)
     return UsageError(f"{echoed(text)} is not a month", hint=f"write {meant:%Y-%m}" if meant else "for example 2026-11")
 

@@ -1,7 +1,7 @@
-"""The report: what jobs cost, for what, and what they would have cost otherwise.
+"""The report: what jobs cost, for what, and what they would have cost without Tradewind.
 
-Every total is the exact sum of its rows and of the ledger entries. Comparisons with baselines were stored when a job's
-books closed; only those of jobs whose books are open are computed here.
+Every total is the exact sum of its rows and of the ledger entries. Comparisons with baselines are stored when a job's
+books close; only those of jobs with open books are computed here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENTRIES = 1000
 
 
 def report(installation: Installation, ref: str | None = None, month: str | None = None) -> ReportView:
-    """The report on one job, on those that ended in a month (`2026-11`, UTC), or on all. Raises NotFoundError;
+    """The report on one job, on the jobs that ended in a month (`2026-11`, UTC), or on all jobs. Raises NotFoundError;
     UsageError for an invalid month."""
     now = installation.clock.now_ms()
     with installation.store.read() as tx:
@@ -85,7 +85,7 @@ def entries(installation: Installation, ref: str | None = None, month: str | Non
 
 def _chosen(tx: Tx, ref: str | None, month: str | None) -> list[Job]:
     if ref is not None and month is not None:
-        raise UsageError("a report is of one job or of a month, not both", hint="leave one of them out")
+        raise UsageError("a report covers one job or a month, not both", hint="omit one of them")
     if month is not None:
         return tx.ended_between(*_bounds_ms(month))
     return tx.outlines() if ref is None else [tx.find_job(ref)]
@@ -117,7 +117,7 @@ def _prices(tx: Tx, runs: Sequence[Run], now_ms: int) -> dict[str, tuple[tuple[i
 
 
 def _last_entries(tx: Tx, chosen: Sequence[Job], records: Mapping[str, JobRecord]) -> tuple[Entry, ...]:
-    """The entries of as many of the last jobs as have at most ENTRIES in total, job by job."""
+    """The entries of as many of the latest jobs as have at most ENTRIES in total, job by job."""
     left, ids = ENTRIES, []
     for job in reversed(chosen):
         left -= sum(each.entries for each in records[job.id].booked)

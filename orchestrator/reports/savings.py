@@ -1,4 +1,4 @@
-"""Savings in words: the definition of each baseline and the verdict of each comparison."""
+"""Savings as text: the definition of each baseline and the verdict of each comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFINITIONS: Mapping[Baseline, str] = {
 
 
 def compared(found: Comparison, runs: Sequence[Run]) -> Compared:
-    """The view of a comparison of a job that had these runs."""
+    """The view of a comparison for a job with these runs."""
     rates = () if found.inputs is None else found.inputs.rates
     return Compared(
         baseline=found.baseline,
@@ -65,13 +65,13 @@ def totals(rows: Sequence[JobReport]) -> tuple[BaselineSum, ...]:
 
 
 def _verdict(found: Comparison, runs: Sequence[Run]) -> str:
-    """One sentence, also when nothing was saved."""
+    """The result in one sentence, also if nothing was saved."""
     name, saved, cost = NAMES[found.baseline], found.saved_nano_usd, found.baseline_nano_usd
     if saved is None or cost is None:
         return f"not compared with {name}: {found.left_out}"
     if saved > 0:
         share = f" ({saved / cost:.0%})" if cost > 0 else ""  # refunds can make the baseline 0
-        return f"saved {format_usd(saved)}{share} against {name}"
+        return f"saved {format_usd(saved)}{share} compared with {name}"
     if saved == 0:
         return f"cost as much as {name}"
     words = f"cost {format_usd(-saved)} more than {name}"

@@ -1,7 +1,7 @@
 """What jobs paid, saved and would have cost, as CSV: one row per job and baseline.
 
-In every row with a baseline, paid + saved = baseline. The row of a job that is left out has neither and gives the
-reason.
+In every row with a baseline, paid + saved = baseline. The row of a job that is left out has no saving and no baseline
+but the reason.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class LeftOut:
 class BaselineSum:
     """The sums over the jobs compared with one baseline, `provisional` of them not final: paid + saved = baseline.
 
-    Paid plus the payments of those `left_out` is the total of the report.
+    Paid plus the payments of the `left_out` jobs is the total of the report.
     """
 
     baseline: Baseline
@@ -110,8 +110,8 @@ class BaselineSum:
 @dataclass(frozen=True, slots=True)
 class ReportView:
     """A report. `paid_nano_usd` is the exact sum of the rows and of the `entry_count` ledger entries; `kinds` are their
-    sums by kind. `entries` are all of them or, if they are many, those of the last jobs. `totals` has one row per
-    baseline."""
+    sums by kind. `entries` are all entries or, if there are too many, those of the latest jobs. `totals` has one row
+    per baseline."""
 
     kind: ClassVar[str] = "report"
 

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: the templates, charts and style of the dashboard in a single file to send."""
+"""The report as a self-contained page: the templates, charts and style of the dashboard in a single file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIMULATED = "Simulated: prices, costs and times come from a market on this machi
 
 @dataclass(frozen=True)
 class _Look:
-    """What the frame of the pages asks for, for a page that stands alone."""
+    """The values that the page frame needs, for a self-contained page."""
 
     at_ms: int
     simulated: str
@@ -40,7 +40,7 @@ class _Look:
 
 
 def page(view: ReportView) -> str:
-    """A complete HTML document that loads nothing."""
+    """A complete HTML document that loads no other files."""
     factor = f" Its clock runs {view.clock_factor:g} times as fast as real time." if view.clock_factor != 1 else ""
     look = _Look(view.at_ms, SIMULATED + factor if view.simulated else "", Markup(STYLE.read_text(encoding="utf-8")))
     drawn = [
@@ -70,7 +70,7 @@ def _figures(view: ReportView) -> Iterable[tuple[str, object]]:
         yield "paid", money(view.paid_nano_usd)
     else:
         so_far = ", so far" if sums.provisional else ""
-        yield f"+ saved against the same machine on demand{so_far}", _saved(sums)
+        yield f"+ saved compared with the same machine on demand{so_far}", _saved(sums)
         yield "paid" + ("" if sums.jobs == len(view.jobs) else f" by {sums.jobs} of {jobs}"), money(sums.paid_nano_usd)
         yield "= same machine on demand", money(sums.baseline_nano_usd)
         if sums.left_out:

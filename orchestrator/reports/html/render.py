@@ -54,7 +54,7 @@ def environment() -> Environment:
 
 
 def chart(drawn: str | None) -> Markup:
-    """A chart, which is markup already."""
+    """A chart, which is already markup."""
     return Markup("" if drawn is None else drawn)
 
 

@@ -1,4 +1,4 @@
-"""How figures are written on pages: money to the cent with the exact amount on hover, times in UTC, durations."""
+"""Formats figures for pages: money to the cent with the exact amount on hover, times in UTC, durations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from providers.offer import OfferId, short_zone
 
 
 def money_text(nano_usd: int) -> str:
-    """To the cent, or with two significant digits below one dollar: $1,234.57, $0.042, -$3.10."""
+    """An amount to the cent, or with two significant digits below one dollar: $1,234.57, $0.042, -$3.10."""
     sign, size = ("-" if nano_usd < 0 else ""), abs(nano_usd)
     if size >= NANO_USD * 995 // 1000 or size == 0:
         return f"{sign}${round(size, -7) / NANO_USD:,.2f}"
@@ -26,7 +26,7 @@ def money_text(nano_usd: int) -> str:
 def money(nano_usd: int | None, sign: bool = False) -> Markup:
     """An amount as an element whose value is the exact one, also shown on hover. None: an unknown amount."""
     if nano_usd is None:
-        return Markup('<span title="not known">-</span>')
+        return Markup('<span title="unknown">-</span>')
     shown = ("+" if sign and nano_usd > 0 else "") + money_text(nano_usd)
     return Markup('<data value="{}" title="{}">{}</data>').format(nano_usd, format_usd(nano_usd, 9), shown)
 
@@ -34,7 +34,7 @@ def money(nano_usd: int | None, sign: bool = False) -> Markup:
 def price(nano_usd: int | float | None, unit: str = "h") -> Markup:
     """A price per hour or another unit, with four significant digits below ten dollars."""
     if nano_usd is None:
-        return Markup('<span title="not known">-</span>')
+        return Markup('<span title="unknown">-</span>')
     sign, dollars = ("-" if nano_usd < 0 else ""), abs(nano_usd) / NANO_USD
     shown = f"{dollars:,.2f}" if dollars >= 10 else f"{dollars:.3f}" if dollars >= 0.1 else significant(dollars, 2)
     return Markup('<data value="{}" title="{}${:.9f}">{}${}</data><span class="sub">/{}</span>').format(
@@ -45,7 +45,7 @@ def price(nano_usd: int | float | None, unit: str = "h") -> Markup:
 def instant(at_ms: int | None, form: str = "minute") -> Markup:
     """A time in UTC; a script may show it in local time. `form`: minute, day or second."""
     if at_ms is None:
-        return Markup('<span title="not known">-</span>')
+        return Markup('<span title="unknown">-</span>')
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
     shown = at.strftime({"day": "%Y-%m-%d", "second": "%Y-%m-%d %H:%M:%S"}.get(form, "%Y-%m-%d %H:%M"))
     return Markup('<time datetime="{}" data-form="{}" title="{} UTC">{}</time>').format(
@@ -54,17 +54,17 @@ def instant(at_ms: int | None, form: str = "minute") -> Markup:
 
 
 def utc_day(at_ms: int) -> str:
-    """The UTC day of a time, whatever zone the reader chose."""
+    """The UTC day of a time, regardless of the reader's time zone."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
 
 
 def duration(seconds: float | None) -> str:
-    """A duration as everywhere else; "-" for None."""
+    """A duration in the usual format; "-" for None."""
     return "-" if seconds is None else span(seconds)
 
 
 def ago(seconds: float | None) -> str:
-    """The age of something."""
+    """An age as text."""
     return "never" if seconds is None else f"{duration(max(0.0, seconds))} ago"
 
 
@@ -98,15 +98,15 @@ def number(value: float | None) -> str:
 
 
 def counted(count: float, one: str, several: str = "") -> str:
-    """`1 job`, `1,200 jobs`, `0.5 machine hours`. `several` is the plural where it is not `one` with an s."""
+    """`1 job`, `1,200 jobs`, `0.5 machine hours`. `several` is the plural if it is not `one` with an s."""
     shown = number(count)
     return f"{shown} {one}" if shown == "1" else f"{shown} {several or one + 's'}"
 
 
 def place(offer_id: str | None) -> Markup:
-    """Zone, machine type and how it is bought, with the whole id on hover."""
+    """Zone, machine type and capacity type, with the full id on hover."""
     if offer_id is None:
-        return Markup('<span title="it does not run">-</span>')
+        return Markup('<span title="not running">-</span>')
     try:
         named = OfferId.parse(offer_id)
     except ValueError:
@@ -118,7 +118,7 @@ def place(offer_id: str | None) -> Markup:
 
 
 def action(name: str) -> str:
-    """What a plan does with a job, in words."""
+    """The action of a plan for a job, as text."""
     return ACTION_WORDS[name]
 
 

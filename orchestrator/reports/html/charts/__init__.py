@@ -1,1 +1,1 @@
-"""Charts drawn on the server: SVG whose marks stretch with the page, and labels in HTML that keep their size."""
+"""Charts drawn on the server: SVG marks that stretch with the page, and HTML labels of fixed size."""

@@ -1,4 +1,4 @@
-"""What was spent by day, stacked by group."""
+"""The costs by day, stacked by group."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The frame of a chart: scales, grid lines and labels around a drawing of 1000 x 1000 units that fills its area.
 
-The drawing stretches with the page and its lines keep their width, so that text stays readable on a telephone and no
-script is needed.
+The drawing stretches with the page while its lines keep their width, so that text stays readable on a phone without a
+script.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DAY_MS = 24 * HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From data to the units of the drawing, 0 to 1000."""
+    """Converts data to the units of the drawing, 0 to 1000."""
 
     low: float
     high: float
@@ -31,7 +31,7 @@ class Scale:
 
 
 def dollars(value: float) -> str:
-    """An amount with three significant digits; below ten dollars with cents."""
+    """An amount with three significant digits, and with cents below ten dollars."""
     if value >= 999.5 or value == 0:
         return f"${value:,.0f}"
     text = f"{value:.3g}" if value >= 0.0001 else f"{value:.{2 - math.floor(math.log10(value))}f}".rstrip("0")
@@ -148,7 +148,7 @@ def bar(x: float, y: float, width: float, height: float, color: str, title: str)
 
 
 def steps(points: Sequence[tuple[float, float]], end: float, color: str, title: str) -> Html:
-    """A line that keeps each value until the next one."""
+    """A step line, which keeps each value until the next one."""
     path = []
     for number, (x, y) in enumerate(points):
         path.append(f"M{x:.1f},{y:.1f}" if number == 0 else f"H{x:.1f}V{y:.1f}")
@@ -163,7 +163,7 @@ def line(points: Sequence[tuple[float, float]], color: str, title: str) -> Html:
 
 
 def dot(x: float, y: float, color: str, title: str) -> Html:
-    """A round mark, with a tooltip. It is a line without length, whose round ends do not stretch with the drawing."""
+    """A round mark with a tooltip. It is a line of zero length, whose round ends do not stretch with the drawing."""
     return element("path", element("title", title), d=f"M{x:.1f},{y:.1f}h.01", class_=f"ln dot {color}")
 
 
@@ -180,6 +180,6 @@ def figure(caption: str, *content: object) -> Html:
 def value_scale(
     values: Sequence[float], words: Callable[[float], str] = dollars
 ) -> tuple[float, list[tuple[float, str]]]:
-    """The top of a scale from 0, and its labels as (position from the top, words)."""
+    """The top of a scale from 0, and its labels as (position from the top, text)."""
     top = max([*values, 0.0]) * 1.06 or 1.0
     return top, [(1000 - 1000 * tick / top, words(tick)) for tick in round_ticks(top)]

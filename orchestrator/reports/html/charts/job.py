@@ -1,4 +1,4 @@
-"""The charts of one job: where it ran and why, at which prices, its loss and its speed."""
+"""The charts of one job: where it ran and why, the prices, its loss and its speed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LANE_PX = 34
 
 
 def span_of(row: JobReport, now_ms: int) -> tuple[int, int]:
-    """From the submission to the end of the last bill, or to now."""
+    """The period from submission to the end of billing, or until now."""
     ends = [each.run.billed_to_ms or now_ms for each in row.runs if each.run.billed_from_ms is not None]
     return row.job.submitted_at_ms, max([*ends, row.job.submitted_at_ms + 60_000])
 
 
 def timeline(row: JobReport, now_ms: int) -> Html | None:
-    """A lane per zone and a bar per run with the reason for it; lighter until it trained. None without machines."""
+    """A lane per zone and a bar per run with its reason, lighter until it trains. None without machines."""
     runs = [each for each in row.runs if each.run.billed_from_ms is not None]
     if not runs:
         return None
@@ -52,7 +52,7 @@ def timeline(row: JobReport, now_ms: int) -> Html | None:
         top = lane * tall + tall * 0.16
         color = color_of(run.offer_id, runs)
         said = f"run {each.number} on {run.offer_id}: {each.reason or 'first placement'}, "
-        said += f"{money_text(each.cost_nano_usd)}, ended: {run.end or 'it runs'}"
+        said += f"{money_text(each.cost_nano_usd)}, ended: {run.end or 'still running'}"
         seen.append(said)
         marks.append(bar(begin, top, min(trained, stop) - begin, tall * 0.68, f"{color} soft", f"{said} (starting)"))
         marks.append(bar(trained, top, stop - trained, tall * 0.68, f"{color} tint", said))
@@ -81,8 +81,8 @@ def prices_paid(row: JobReport, now_ms: int) -> Html | None:
 
 
 def prices(page: JobPage) -> Html | None:
-    """What 1,000 steps cost on each run's machine while it was billed, and dashed what they would have cost on the next
-    best offers of the decision. Where a speed is not known, dollars per hour."""
+    """The cost of 1,000 steps on each run's machine while it was billed and, dashed, on the next best offers of the
+    decision. If a speed is unknown, dollars per hour."""
     return _prices(page.report, {each.run_id: each for each in page.facts}, page.at_ms)
 
 
@@ -119,12 +119,14 @@ def _prices(row: JobReport, facts: Mapping[str, RunFacts], now_ms: int) -> Html 
         marks.append(steps(corners, across(each.run.billed_to_ms or now_ms), color, said))
     x = time_axis(across, start, end)
     title = (
-        "Price under each run, in dollars per 1,000 steps" if per_step else "Price under each run, in dollars per hour"
+        "Price during each run, in dollars per 1,000 steps"
+        if per_step
+        else "Price during each run, in dollars per hour"
     )
     words = "; ".join(f"run {each.number} on {machine(each.run.offer_id)}" for each in runs)
     made = plot(title, words, marks, height=150, y=labels, x=x)
     entries = list(dict.fromkeys((color_of(each.run.offer_id, runs), provider_of(each.run.offer_id)) for each in runs))
-    return figure(title, made, key(entries + ([("c7", "next best offers of its decision")] if shown else [])))
+    return figure(title, made, key(entries + ([("c7", "next best offers of the decision")] if shown else [])))
 
 
 _Line = tuple[RunCost, str, Prices, float]
@@ -162,7 +164,7 @@ def loss(row: JobReport) -> Html | None:
 
 
 def speed(page: JobPage) -> Html | None:
-    """Steps per second of each run; None if none trained for long enough."""
+    """Steps per second of each run; None if no run trained long enough."""
     facts = {each.run_id: each.steps_per_s for each in page.facts}
     known = [(each, rate) for each in page.report.runs if (rate := facts.get(each.run.id)) is not None]
     if not known:

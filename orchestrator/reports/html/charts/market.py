@@ -60,8 +60,8 @@ def history(view: MarketView) -> Html | None:
 
 
 def frontier(view: FrontierView) -> Html | None:
-    """Price against speed, both in powers of ten: a dot for each kind of machine, and the frontier as a line; None
-    without two kinds."""
+    """Price against speed, both on logarithmic scales: a dot for each kind of machine, and the frontier as a line; None
+    with fewer than two kinds."""
     if len(view.rows) < 2:
         return None
     across = _powers([each.speed for each in view.rows])
@@ -82,33 +82,33 @@ def frontier(view: FrontierView) -> Html | None:
     stairs = [point for before, after in pairwise(corners) for point in (before, (before[0], after[1]))]
     path = line([*stairs, *corners[-1:]], "c7", "the frontier")
     unit = "steps/s" if view.speed_of == "steps" else "TFLOP/s"
-    title = f"Price of a machine per hour against its speed in {unit}; the line joins those that nothing beats in both"
+    title = f"Price per machine hour against speed in {unit}; the line joins machines that no other beats in both"
     said = f"{len(view.rows)} kinds of machines, {len(corners)} of them on the frontier"
     x_ticks = [(across(power), f"{10**power:,g}") for power in _whole(across)]
     y_ticks = [(1000 - up(power), dollars(10**power)) for power in _whole(up)]
     kinds = {(each.best, each.spot) for each in view.rows}
     names = [("c2", "cheapest at its speed, spot")] if (True, True) in kinds else []
     names += [("c1", "cheapest at its speed, on demand")] if (True, False) in kinds else []
-    names += [("c7", "one as fast costs less")] if {(False, True), (False, False)} & kinds else []
+    names += [("c7", "another at least as fast costs less")] if {(False, True), (False, False)} & kinds else []
     return figure(
         title, plot(title, said, [path, *marks], height=FRONTIER_PX, y=y_ticks, x=x_ticks, overlay=words), key(names)
     )
 
 
 def _powers(values: Sequence[float], *, below: float = 0.06) -> Scale:
-    """A scale of powers of ten with margins."""
+    """A logarithmic scale with margins."""
     low, high = log10(min(values)), log10(max(values))
     return Scale(low - below * (high - low) - 0.04, high + 0.06 * (high - low) + 0.04)
 
 
 def _whole(scale: Scale) -> list[float]:
-    """The powers of ten, and those of twice and five times them, that are on a scale."""
+    """The values 1, 2 and 5 times a power of ten that are on a scale."""
     tens = range(floor(scale.low), floor(scale.high) + 1)
     return [power for ten in tens for of in (1, 2, 5) if scale.low <= (power := ten + log10(of)) <= scale.high]
 
 
 def heat(of: Heat, unit: str) -> Html | None:
-    """A row per zone and a cell per day, stronger where it costs more; None without daily prices."""
+    """A row per zone and a cell per day, darker if it costs more; None without daily prices."""
     rows = [(zone, row) for zone, row in zip(of.zones, of.values, strict=True) if any(v is not None for v in row)]
     if not rows:
         return None
@@ -164,7 +164,7 @@ def cheapest(of: Heat, unit: str) -> Html | None:
 
 
 def gantt(view: MoveList, most: int = 14) -> Html | None:
-    """The runs of the jobs that moved last, a lane per job and a color per cloud; None without runs."""
+    """The runs of the jobs that moved most recently, a lane per job and a color per cloud; None without runs."""
     jobs = list(dict.fromkeys((each.migration.job_id, each.job_name) for each in view.moves))[:most]
     lanes = {job_id: number for number, (job_id, _) in enumerate(jobs)}
     runs = [
@@ -184,20 +184,20 @@ def gantt(view: MoveList, most: int = 14) -> Html | None:
     for run in runs:
         begin, stop = across(max(start, run.billed_from_ms or 0)), across(run.billed_to_ms or view.at_ms)
         color = f"c{clouds.index(provider_of(run.offer_id)) % 6 + 1}"
-        said = f"{short_zone(run.offer_id)}: {reasons.get(run.id, 'before')}; ended: {run.end or 'it runs'}"
+        said = f"{short_zone(run.offer_id)}: {reasons.get(run.id, 'before')}; ended: {run.end or 'still running'}"
         marks.append(
             bar(begin, lanes[run.job_id] * tall + tall * 0.18, max(1.5, stop - begin - 1.2), tall * 0.64, color, said)
         )
     named = [(lanes[job_id] * tall + tall / 2, name) for job_id, name in jobs]
     x = time_axis(across, start, end)
-    title = "Where the jobs that moved last ran; each bar is a run on one machine"
+    title = "Where the most recently moved jobs ran; each bar is a run on one machine"
     words = f"{len(runs)} runs of {len(lanes)} jobs"
     made = plot(title, words, marks, height=LANE_PX * len(lanes), lanes=named, x=x)
     return figure(title, made, key([(f"c{n % 6 + 1}", cloud) for n, cloud in enumerate(clouds)]))
 
 
 def drawable(view: MarketView) -> dict[str, object]:
-    """The series for the script that zooms: a common grid of times, and a column per offer (dollars; None: unknown)."""
+    """The series for the zoom script: a common grid of times, and a column per offer (dollars; None: unknown)."""
     series = [each for each in view.series if each.points]
     times = sorted({at for each in series for at, _ in each.points})
     return {

@@ -1,4 +1,4 @@
-"""The chart of a report: what each job paid, and what the same machine would have cost on demand."""
+"""The chart of a report: what each job paid, and the on-demand cost of the same machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST = 40
 
 
 def costs(view: ReportView) -> Html | None:
-    """Two bars per job, at most MOST jobs; None without any that is compared."""
+    """Two bars per job, at most MOST jobs; None without a compared job."""
     cells = [(row, row.against("same_machine")) for row in view.jobs][:MOST]
     highest = max((max(cell.paid_nano_usd, cell.baseline_nano_usd or 0) for _, cell in cells), default=0) / NANO_USD
     if not highest:
