@@ -1,4 +1,4 @@
-"""The dashboard: pages of an installation, and their twins in JSON and CSV, served on loopback.
+"""The dashboard: pages of an installation, each also as JSON and CSV (its twins), served on loopback.
 
-It reads what the command line reads, through the same services, and knows nothing of SQL, clouds or the engine.
+It uses the same services as the command line, and does not depend on SQL, clouds or the engine.
 """

@@ -1,8 +1,8 @@
-"""Who may act: a token that is printed once, a cookie that a browser gets for it, and a proof on every form.
+"""Authorizes actions: a token that is printed once, a cookie that a browser gets for it, and a proof in every form.
 
 The cookie is not readable by scripts and is not sent from other sites. The proof (CSRF) is a digest of the token, in
-each form; a request without it changes nothing. What a page says after an order is sealed with the token, so that no
-link of somebody else makes a page say something.
+each form; a request without it changes nothing. The message that a page shows after an action is sealed with the token,
+so that a link from another site cannot make a page show a message.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def same(given: str, token: str) -> bool:
 
 
 def proof_of(token: str) -> str:
-    """What a form carries."""
+    """The proof that forms carry."""
     return hmac.new(token.encode(), b"form", sha256).hexdigest()
 
 
 def sealed(text: str, token: str) -> str:
-    """A text that only `unsealed` of the same token reads."""
+    """The text, signed for `unsealed` with the same token."""
     return f"{hmac.new(token.encode(), f'said {text}'.encode(), sha256).hexdigest()}.{text}"
 
 

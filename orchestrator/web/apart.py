@@ -1,9 +1,9 @@
-"""The control plane's dashboard: a process of its own with a low priority, so that no reader delays a tick.
+"""The control plane's dashboard: a separate process with a low priority, so that readers never delay a tick.
 
-Threads of the control plane could not give way: whatever their priority, they take turns at Python's interpreter lock.
-The control plane listens, and passes the socket on, so that a reader waits while a process that died is replaced. A
-port that is taken, as by the control plane that leads while this one stands by, is tried again. The process ends when
-its input ends: when the control plane has ended, however that happened.
+Threads of the control plane could not do this: whatever their priority, they share Python's interpreter lock. The
+control plane listens and passes the socket on, so that requests wait while a dead process is replaced. If the port is
+in use, for example by the leading control plane while this one is a standby, it tries again. The process ends when its
+input ends, which happens whenever the control plane ends.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ END_TIMEOUT_S = 5.0
 def beside(
     installation: Installation, port: int, say: Callable[[str], None], *, again_s: float = AGAIN_S
 ) -> Iterator[None]:
-    """Another process serves the dashboard on this port of the loopback interface during the block. `say` gets its
-    address and what it reports. If it dies, or the port is taken, it is tried again after `again_s` seconds. Raises
+    """During the block, another process serves the dashboard on this port of the loopback interface. `say` gets its
+    address and its messages. If it dies, or the port is in use, it tries again after `again_s` seconds. Raises
     StoreError."""
     environment = {**environment_to_keep(installation), **environment_of(installation.config)}
     process = _Replaced(port, environment, say, again_s)
@@ -46,7 +46,7 @@ def beside(
 
 
 class _Replaced:
-    """A process that serves the dashboard on a port; another one follows if it dies."""
+    """A process that serves the dashboard on a port, and is replaced if it dies."""
 
     def __init__(self, port: int, environment: Mapping[str, str], say: Callable[[str], None], again_s: float) -> None:
         self._port, self._environment, self._say, self._again_s = port, environment, say, again_s
@@ -56,7 +56,7 @@ class _Replaced:
         try:
             self._listen()
         except UsageError as error:
-            say(f"the dashboard is not served: {error}; the port is tried again every {again_s:g} s")
+            say(f"the dashboard is not running: {error}; trying the port again every {again_s:g} s")
         self._input, self._life = os.pipe()
         self._thread = threading.Thread(target=self._keep, daemon=True)
         self._thread.start()
@@ -64,7 +64,7 @@ class _Replaced:
     def end(self) -> None:
         """End the process."""
         self._ended.set()
-        os.close(self._life)  # the end of its input, also for one that starts just now
+        os.close(self._life)  # ends its input, also for a process that is just starting
         self._thread.join(END_TIMEOUT_S)
         if self._process is not None and self._thread.is_alive():
             self._process.kill()
@@ -99,13 +99,13 @@ class _Replaced:
                 for line in process.stderr or ():
                     self._say(f"dashboard: {line.rstrip()}")
             if not self._ended.is_set():
-                self._say(f"the dashboard ended ({process.returncode}); it is started again in {self._again_s:g} s")
+                self._say(f"the dashboard ended ({process.returncode}); restarting it in {self._again_s:g} s")
                 self._ended.wait(self._again_s)
 
 
 def main(descriptor: int) -> int:
     """Serve this installation's dashboard on a socket until the input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the control plane, which then ends this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the control plane, which then ends this process
     give_way()
     try:
         with (

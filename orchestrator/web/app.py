@@ -1,4 +1,4 @@
-"""The application: the pages, the headers that keep browsers from doing anything else, and a page for every error."""
+"""The application: the pages, security headers that restrict browsers, and a page for every error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-"""Content Security Policy: no script or style but our files; style attributes place the marks of charts."""
+"""Content Security Policy: only our own scripts and style sheets; style attributes place the marks of charts."""
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -54,14 +54,14 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": told, "content": {"application/json": {"schema": _ERROR}}}
     for status, told in _PROBLEMS.items()
 }
-"""What a twin answers instead of a document, for OpenAPI."""
+"""The error responses of JSON and CSV addresses, for OpenAPI."""
 LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.IGNORECASE)
 LEAST_COMPRESSED_BYTES = 800
 log = logging.getLogger("tradewind.dashboard")
 
 
 def create_app(site: Site) -> FastAPI:
-    """The dashboard over a site."""
+    """The dashboard of a site."""
     app = FastAPI(
         title="Tradewind dashboard",
         version=version("tradewind"),
@@ -84,7 +84,7 @@ def create_app(site: Site) -> FastAPI:
                 words = f"{page} has no such parameter; {known}"
                 raise RequestValidationError([{"loc": ("query", name), "msg": words}])
 
-    readable = [Depends(site.client.store.require_current)]  # it may be upgraded while the dashboard runs
+    readable = [Depends(site.client.store.require_current)]  # the store may be upgraded while the dashboard runs
     readable.append(Depends(require_known))
     for each in (overview, jobs, job, costs, market, work):
         router = each.routes(site)
@@ -104,12 +104,12 @@ def create_app(site: Site) -> FastAPI:
 
 
 def _page_of(route: APIRoute) -> str:
-    """The page that a route shows, or whose twin it is: that has its parameters."""
+    """The page of a route, or of which it is the JSON or CSV; they have the same parameters."""
     return route.path.removesuffix(".json").removesuffix(".csv")
 
 
 def _parameters(route: APIRoute) -> Iterator[str]:
-    """What may follow `?` in the address of a route."""
+    """The query parameters of a route."""
     for each in route.dependant.query_params:
         model = each.field_info.annotation
         if isinstance(model, type) and issubclass(model, BaseModel):
@@ -119,9 +119,9 @@ def _parameters(route: APIRoute) -> Iterator[str]:
 
 
 class _Guard:
-    """Refuses who must not read, and puts the headers on every answer, that of a page that failed included.
+    """Refuses unauthorized requests, and adds the headers to every response, including errors.
 
-    It is plain ASGI: Starlette's middleware of functions raises an error when a reader leaves before the answer.
+    It is plain ASGI: Starlette's function-based middleware raises an error if a client disconnects before the response.
     """
 
     def __init__(self, app: ASGIApp, *, site: Site, failed: Callable[[Request, Exception], Response]) -> None:
@@ -152,20 +152,20 @@ class _Guard:
     def _refusal(self, request: Request) -> Response | None:
         site = self._site
         if not site.guarded and not LOOPBACK.fullmatch(request.headers.get("host", "")):
-            # a name of somebody else's that points to this machine would let their pages read ours (DNS rebinding)
-            return JSONResponse({"error": "this dashboard answers to localhost only"}, 421)
+            # otherwise a foreign host name that points to this machine would let its pages read ours (DNS rebinding)
+            return JSONResponse({"error": "this dashboard is only available as localhost"}, 421)
         if site.guarded and not _open_to_all(request) and not same(request.cookies.get(COOKIE, ""), site.token):
             return RedirectResponse("/enter", 303)
         return None
 
 
 def _open_to_all(request: Request) -> bool:
-    """What is shown without the token: the page that asks for it."""
+    """Whether a request needs no token: the page that asks for it, and its files."""
     return request.url.path == "/enter" or request.url.path.startswith("/static/")
 
 
 def _problem(site: Site, request: Request, error: Exception) -> Response:
-    """An error as a page, or as JSON for the twins."""
+    """An error as a page, or as JSON for JSON and CSV addresses."""
     status, title, what, hint = _told(error)
     if status == 500:
         log.error("%s failed", request.url.path, exc_info=error)
@@ -188,7 +188,7 @@ def _problem(site: Site, request: Request, error: Exception) -> Response:
 
 
 def _told(error: Exception) -> tuple[int, str, str, str]:
-    """(status, title, what is wrong, what to do)."""
+    """(status, title, problem, remedy)."""
     if isinstance(error, NotFoundError):
         return 404, "Not found", _sentence(error), error.hint
     if isinstance(error, StoreVersionError):
@@ -209,7 +209,7 @@ def _told(error: Exception) -> tuple[int, str, str, str]:
     return (
         500,
         "Something went wrong",
-        "The dashboard failed on this page; its log has the details.",
+        "This page failed; the log of the dashboard has the details.",
         "try again, or report it",
     )
 

@@ -1,4 +1,5 @@
-"""Look: what every page needs besides its figures: navigation, theme, notes and the addresses of its twins."""
+"""Look: what every page needs in addition to its figures: navigation, theme, notes and the addresses of its JSON and
+CSV."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ PAGES = (
 
 @dataclass(frozen=True)
 class Look:
-    """The frame of one page. `here` is the address of its entry in the navigation, `path` its own."""
+    """The frame of one page. `here` is the address of its navigation entry, `path` the address of the page."""
 
     here: str
     path: str
@@ -47,7 +48,7 @@ class Look:
 
 
 def static_file(name: str) -> Path:
-    """Where a static file is."""
+    """The path of a static file."""
     return STYLE if name == STYLE.name else STATIC / name
 
 
@@ -61,13 +62,12 @@ def _digest(name: str) -> str:
 
 
 def address(path: str, **given: str | int | None) -> str:
-    """A path with the arguments that are given."""
+    """A path with those arguments that are not None."""
     kept = {name: value for name, value in given.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
 
 
 def command(*words: str, **options: str | None) -> str:
-    """A command that prints the same figures, quoted so that a shell takes each word as it is; options without a value
-    are left out."""
+    """A command that prints the same figures, quoted for a shell; options without a value are omitted."""
     given = [part for name, value in options.items() if value for part in (f"--{name}", value)]
     return shlex.join(["tradewind", *words, *given])

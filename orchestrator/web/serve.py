@@ -21,7 +21,7 @@ _ALL = ("0.0.0.0", "::")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 is any free one. Raises UsageError."""
+    """A socket that listens there; port 0 selects a free port. Raises UsageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -32,14 +32,14 @@ def listen(host: str, port: int) -> socket.socket:
         made.close()
         raise UsageError(
             f"cannot listen on {host}, port {port}: {error.strerror}",
-            hint="choose another one: --port 0 takes a free one",
+            hint="choose another port; --port 0 selects a free one",
         ) from error
     return made
 
 
 def give_way(*, sparing: threading.Thread | None = None) -> None:
-    """Lower the CPU priority of this process as far as it goes, and leave one core to others: reading must never delay
-    acting, above all that of a control plane on the same machine. A thread may be spared, and so are the processes that
+    """Lower the CPU priority of this process as far as possible, and leave one core to others, so that it never delays
+    others, above all a control plane on the same machine. A thread may be exempted (`sparing`), with the processes that
     it starts."""
     spared = None if sparing is None else sparing.native_id
     cores = sorted(os.sched_getaffinity(0))
@@ -51,7 +51,7 @@ def give_way(*, sparing: threading.Thread | None = None) -> None:
 
 
 def server_of(site: Site) -> uvicorn.Server:
-    """The server of a site; `run(sockets=[...])` serves until its `should_exit` is set."""
+    """The server of a site; `run(sockets=[...])` serves until `should_exit` is set."""
     app = create_app(site)
     config = uvicorn.Config(
         app,
@@ -68,19 +68,19 @@ def server_of(site: Site) -> uvicorn.Server:
 
 @contextmanager
 def serving(site: Site, port: int = 0) -> Iterator[str]:
-    """The address of a site that a thread serves on loopback. Raises UsageError."""
+    """Serves a site on loopback in a thread during the block, and yields its address. Raises UsageError."""
     with listen("127.0.0.1", port) as made, served(site, made):
         yield address_of(made)
 
 
 def address_of(listening: socket.socket) -> str:
-    """The address of a site that is served on this socket, which is on loopback."""
+    """The address of a site served on this loopback socket."""
     return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
 @contextmanager
 def served(site: Site, listening: socket.socket) -> Iterator[None]:
-    """Serve a site by a thread during the block."""
+    """Serve a site in a thread during the block."""
     server = server_of(site)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
@@ -92,7 +92,7 @@ def served(site: Site, listening: socket.socket) -> Iterator[None]:
 
 
 def serve(site: Site, host: str, port: int, *, opens: bool, tell: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C. `tell` gets the address; `opens` opens the browser at it. Raises UsageError."""
+    """Serve until Ctrl-C. `tell` is called with the address; with `opens`, the browser opens it. Raises UsageError."""
     with listen(host, port) as made:
         bound = made.getsockname()[1]
         name = f"[{host}]" if ":" in host else "127.0.0.1" if host in _ALL else host

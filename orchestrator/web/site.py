@@ -1,4 +1,4 @@
-"""Site: what the routes share: the client, the options, and how a view becomes a page or one of its twins."""
+"""Site: shared by the routes: the client, the options, and the conversion of views to pages, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from orchestrator.reports.html.render import render
 from orchestrator.web.look import Look
 
 SIMULATED = "Simulated: prices, costs and times come from a market on this machine. No real money was spent."
-GENERATED = "Simulated: a generated fleet, to look around in. No such jobs ran, and no real money was spent."
+GENERATED = (
+    "Simulated: a generated fleet for exploring the dashboard. These jobs never ran, and no real money was spent."
+)
 THEMES = ("light", "dark")
 
 
 @dataclass(frozen=True)
 class Site:
-    """One dashboard. `demo`: it shows the generated fleet. `token`: what a browser must know to act (if it `acts` at
-    all), or to read if the dashboard is open to other machines (`guarded`); "" without."""
+    """One dashboard. `demo`: it shows the generated fleet. `token`: required for actions (if it `acts`), and for
+    reading if other machines can reach the dashboard (`guarded`); "" if there is none."""
 
     client: Client
     demo: bool = False

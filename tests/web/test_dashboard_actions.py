@@ -91,7 +91,7 @@ def test_a_person_enters_the_token_and_pauses_a_job(browser: Browser, acting: Se
         page.goto(f"{acting.url}/jobs/{job_id}")
         page.get_by_role("button", name="Pause").click()
         assert "will pause at its next step" in page.locator("[role=status]").inner_text()
-        assert "Requested: pause. It waits for the control plane." in page.inner_text("main")
+        assert "Requested: pause. The control plane will carry it out." in page.inner_text("main")
         page.goto(f"{acting.url}/jobs?state=running")
         assert page.get_by_text("pause requested").count() == 1
     finally:

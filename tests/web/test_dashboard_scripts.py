@@ -65,7 +65,7 @@ def test_a_page_whose_reader_is_in_the_middle_of_something_is_left_alone_and_say
     link = page.locator("main a").first
     link.focus()
     happen(fleet, "news_that_waits")
-    expect(page.locator("#live-state")).to_contain_text("there is news", timeout=SOON_MS)
+    expect(page.locator("#live-state")).to_contain_text("newer data is available", timeout=SOON_MS)
     assert "news_that_waits" not in page.locator("main").inner_text()
     expect(link).to_be_focused()
     page.reload()

@@ -26,13 +26,13 @@ JOBS = (
 )
 POLICIES = ("deadline", "greedy", "uniform-progress", "skypilot-failover", "daily", "static-in-hindsight")
 UP_H, DOWN_H = 4.0, 3.0
-"""Mean hours that a zone has spot machines, and that it has none."""
+"""Mean hours that a zone has spot machines, and then has none."""
 
 
 def write_backtests(state_dir: Path, demo: DemoMarket, start_ms: int, now_ms: int, seed: int, starts: int) -> None:
-    """Play and keep a back-test of each of MARKETS, with so many starts of each of JOBS.
+    """Play and keep a back-test of each of MARKETS, with `starts` starts of each of JOBS.
 
-    The traces are kept beside, so that they can be played again.
+    The traces are kept beside them, so that they can be played again.
     """
     folder = state_dir / "traces"
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def _prices(demo: DemoMarket, offer_ids: list[str], ticks: range) -> np.ndarray[
 
 
 def _capacity(at: Random, ticks: int) -> list[int]:
-    """Whether there is a machine in each tick."""
+    """Whether a machine is available in each tick."""
     found: list[int] = []
     up = at.random() < UP_H / (UP_H + DOWN_H)
     while len(found) < ticks:

@@ -1,4 +1,4 @@
-"""What the generated runs wrote: their losses and their logs, where the product looks for those of real runs."""
+"""The files of the generated runs: losses and logs, at the same paths as those of real runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from providers.offer import short_zone
 from trainers.objects.opening import open_store
 
 POINTS = 60
-"""Losses, and lines of a log, of a run at most."""
+"""The most losses, and log lines, of a run."""
 CHECKPOINT_EVERY = 6
 """Lines."""
 SAVING_MS = 4_000
@@ -46,7 +46,7 @@ def _ship(root: str, run_id: str, text: str) -> None:
 
 
 def _log(life: Life, stretch: Stretch, losses: Sequence[tuple[int, float]]) -> Iterator[tuple[int, str]]:
-    """(time, line): what its program might have printed."""
+    """(time, line): a plausible output of the program."""
 
     def line(at_ms: int, words: str) -> tuple[int, str]:
         return at_ms, f"{iso(at_ms)[:19]}Z {words}"

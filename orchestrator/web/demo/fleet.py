@@ -1,7 +1,7 @@
-"""The generated fleet, written to a store through the store's own methods, as a control plane would have left it.
+"""The generated fleet, written with the store's own methods, as a control plane would have left it.
 
-The books are those of the ledger: entries are accrued from each run's interval and prices, and the savings are
-computed by the same function as for real jobs.
+Ledger entries are accrued from each run's interval and prices, and savings are computed by the same function as for
+real jobs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ WITH_FILES_DAYS = 10
 ACTOR = "control-plane"
 GB = 1_000_000_000
 CLOSED_AFTER_MS = 120_000
-"""After the end of a job; its last machine is booked by then."""
+"""Time after the end of a job by which its last machine is booked."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _write_market(installation: Installation, demo: DemoMarket, now_ms: int) -> 
             0,
             down,
             region="southcentralus",
-            hint="it is asked again in 5 minutes",
+            hint="it will be polled again in 5 minutes",
         )
     while True:
         with installation.store.write() as tx:
@@ -213,7 +213,7 @@ class _Writer:
         return job
 
     def entries(self, job: Job) -> list[Entry]:
-        """What its machines cost, period by period, and what moved between clouds."""
+        """The costs of its machines by period, and of transfers between clouds."""
         made: list[Entry] = []
         runs = self.runs[job.id]
         for run, before in zip(runs, [None, *runs], strict=False):
@@ -361,7 +361,7 @@ class _Writer:
                 pair,
                 f"costs {pair[0] / chosen[0] - 1:.0%} more per step"
                 if pair[0] >= chosen[0]
-                else "no capacity when it was asked",
+                else "no capacity at the time",
             )
             for pair in others[:7]
         )

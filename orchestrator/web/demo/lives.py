@@ -1,7 +1,7 @@
-"""The jobs of the generated fleet: what each trains, where it runs, and how its runs end.
+"""The jobs of the generated fleet: what they train, where they run, and how their runs end.
 
 Each job takes the cheapest offer per step, moves when another one is clearly cheaper, and loses spot machines now and
-then. A simplified policy: it fills a store to look at, and proves nothing about savings.
+then. This simplified policy only fills a store to look at; it proves nothing about savings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SPEEDS: Mapping[str, float] = {  # relative, per GPU
     "H100-NVL": 11.6,
 }
 HOURS = 2.2
-"""Longer lives: more of them lose machines or move."""
+"""A factor that lengthens jobs, so that more of them lose machines or move."""
 SMALL = ("T4", "L4", "A10G", "V100")
 MIDDLE = ("A10G", "V100", "A100-40GB", "A100-80GB")
 LARGE = ("A100-40GB", "A100-80GB", "H100", "H100-NVL")
@@ -63,7 +63,7 @@ FAMILIES = (
 
 @dataclass
 class Stretch:
-    """One run of a job. Times are market ms; `reason` is why it was started, `note` says it with figures."""
+    """One run of a job. Times are market ms; `reason` is why it was started, `note` the same with figures."""
 
     offer: Offer
     begin_ms: int
@@ -130,7 +130,7 @@ def lives(demo: DemoMarket, count: int, start_ms: int, now_ms: int, seed: int) -
 
 
 RECENT = (1.5, 3.0, 4.5, 6.5, 9.0, 11.0, 14.0, 19.0, 26.0, 31.0)
-"""Hours ago that some jobs were submitted, so that several run at the end."""
+"""How many hours before the end some jobs are submitted, so that several run at the end."""
 
 
 def candidates(life: Life, demo: DemoMarket, at_ms: int) -> Sequence[tuple[float, Offer]]:

@@ -1,7 +1,7 @@
 """The market of the generated fleet: real machine types at three clouds, with invented prices.
 
 On-demand prices are close to list prices; a spot price wanders around a share of them and sometimes leaps. Everything
-follows from a seed.
+is derived from a seed.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class DemoMarket:
     prices: Mapping[str, Sequence[tuple[int, int]]]
 
     def price_at(self, offer_id: str, at_ms: int) -> int:
-        """The price in force, in nano-USD per hour."""
+        """The current price at a time, in nano-USD per hour."""
         changes = self.prices[offer_id]
         return changes[max(0, bisect_right(changes, (at_ms, 1 << 62)) - 1)][1]
 
     def prices_within(self, offer_id: str, from_ms: int, until_ms: int) -> Sequence[tuple[int, int]]:
-        """Its price changes from the one in force at `from_ms` to the last before `until_ms`."""
+        """The price changes of an offer, from the price in effect at `from_ms` to the last change before `until_ms`."""
         changes = self.prices[offer_id]
         return changes[max(0, bisect_right(changes, (from_ms, 1 << 62)) - 1) : bisect_left(changes, (until_ms, 0))]
 
@@ -96,6 +96,6 @@ def _spot(at: Random, listed: int, start_ms: int, end_ms: int, changes_per_day: 
         usual = min(0.6, max(0.2, usual + at.gauss(0, 0.004)))
         share += 0.25 * (usual - share) + at.gauss(0, 0.012)
         if at.random() < 0.004:
-            share += at.uniform(0.1, 0.35)  # many want machines at once
+            share += at.uniform(0.1, 0.35)  # high demand
         share = min(0.95, max(0.15, share))
     return changes

@@ -1,4 +1,4 @@
-"""Opens a generated fleet: a store of its own, a clock that stands at its end, and clouds that rent nothing."""
+"""Opens a generated fleet: a separate store, a clock fixed at its end, and clouds that rent nothing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from providers.clock import VirtualClock
 from providers.fake import FakeCloud, FakeProvider
 
 NOW_MS = 1_795_608_000_000
-"""2026-11-25 12:00 UTC: the figures are the same whenever the demo is opened."""
+"""2026-11-25 12:00 UTC, fixed so that the figures are always the same."""
 
 
 @contextmanager
 def demo_installation(
     folder: Path | None = None, size: Size | None = None, progress: Callable[[str], None] = lambda _: None
 ) -> Iterator[Installation]:
-    """The generated fleet in `folder` (None: a temporary one, removed at the end), written if it is not there yet."""
+    """The generated fleet in `folder` (None: a temporary one, removed at the end), generated if it does not exist
+    yet."""
     with TemporaryDirectory(prefix="tradewind-demo-") as made:
         home = Path(made) if folder is None else folder
         if not home.exists() or folder is None:
@@ -45,7 +46,7 @@ def demo_installation(
 
 @contextmanager
 def generated(home: Path, now_ms: int = NOW_MS) -> Iterator[Installation]:
-    """The installation in this folder, at a time that stands still."""
+    """The installation in this folder, at a fixed time."""
     config = load_config({"state_dir": str(home), "providers.enabled": "fake"}, environ={}, cwd=home)
     clock = VirtualClock(now_ms)
     fake = FakeProvider(clock, cloud=FakeCloud(clock, seed=1))

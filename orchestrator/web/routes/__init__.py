@@ -1,1 +1,1 @@
-"""The pages: each with its address, its twins in JSON and CSV, and the figures that it asks the client for."""
+"""The pages: their addresses, their JSON and CSV twins, and the figures that they request from the client."""

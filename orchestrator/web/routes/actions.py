@@ -1,4 +1,4 @@
-"""Entering the token, and the orders that it allows: pause, resume and cancel a job; make, review and apply a plan."""
+"""Enters the token, and the actions that it allows: pause, resume and cancel a job; make, review and apply a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.web.site import Site
 Id = Annotated[str, Path(max_length=200)]
 LARGEST_FORM_BYTES = 10_000
 REVIEWED = 20
-"""Plans that can be applied: the newest that were made here. They are kept by this process only."""
+"""The most plans that can be applied: the newest made on this dashboard. Only this process keeps them."""
 
 
 def routes(site: Site) -> APIRouter:
@@ -53,7 +53,7 @@ def routes(site: Site) -> APIRouter:
             return RedirectResponse("/enter", 303)
         order = orders.get(form.get("action", ""))
         if order is None:
-            raise NotFoundError("there is no such action", hint="one of pause, resume, cancel")
+            raise NotFoundError("unknown action", hint="one of pause, resume, cancel")
         accepted = await run_in_threadpool(order, job_id)
         return RedirectResponse(address(f"/jobs/{accepted.job_ids[0]}", said=_said(accepted, site.token)), 303)
 
@@ -107,25 +107,28 @@ def _ask(site: Site, request: Request, *, wrong: bool) -> Response:
 def _kept(made: Mapping[str, PlanView], plan_id: str) -> PlanView:
     """Raises NotFoundError."""
     if (view := made.get(plan_id)) is None:
-        raise NotFoundError("this plan is not kept here any more", hint="make a new one on the page Plans")
+        raise NotFoundError("this plan is no longer available", hint="make a new one on the page Plans")
     return view
 
 
 def _said(accepted: Accepted, token: str) -> str:
-    text = accepted.message + ("" if accepted.control_plane else "; no control plane runs: the next one carries it out")
+    text = accepted.message + (
+        "" if accepted.control_plane else "; no control plane is running: the next one will carry it out"
+    )
     return sealed(text, token)
 
 
 async def _order(site: Site, request: Request) -> dict[str, str] | None:
-    """The fields of a form by which somebody who may act orders something; None if the token has to be entered first.
-    Raises UsageError."""
+    """The fields of the form of an authorized action; None if the token must be entered first. Raises UsageError."""
     if not site.may_act:
-        raise UsageError("this dashboard only reads", hint="start it with: tradewind dashboard --allow-actions")
+        raise UsageError("this dashboard is read-only", hint="start it with: tradewind dashboard --allow-actions")
     form = await _form(request)
     if not same(request.cookies.get(COOKIE, ""), site.token):
         return None
     if not same(form.get("csrf", ""), proof_of(site.token)):
-        raise UsageError("this order did not come from a page of this dashboard", hint="reload the page, and try again")
+        raise UsageError(
+            "this request did not come from a page of this dashboard", hint="reload the page and try again"
+        )
     return form
 
 
@@ -133,5 +136,5 @@ async def _form(request: Request) -> dict[str, str]:
     """The fields of a form. Raises UsageError."""
     body = await request.body()
     if len(body) > LARGEST_FORM_BYTES:
-        raise UsageError("this form is too large", hint="send what the page has")
+        raise UsageError("this form is too large", hint="use the form of the page")
     return {name: values[-1] for name, values in parse_qs(body.decode("ascii", "replace")).items()}

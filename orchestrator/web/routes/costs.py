@@ -20,13 +20,13 @@ Text = Annotated[str | None, Field(max_length=200)]
 Time = Annotated[str | None, Field(max_length=40, description="Such as 30d or 2026-11-21")]
 EXPORTED = 10_000
 SHOWN = 50
-"""Groups on the page; its twins have more."""
+"""The most groups on the page; JSON and CSV have more."""
 BY_TIME = ("day", "month")
 NARROWING = {"project": "project", "owner": "owner", "kind": "kind", "cloud": "cloud"}
 
 
 class Narrowed(BaseModel):
-    """Whose costs, and of what."""
+    """Filters for costs."""
 
     project: Text = None
     owner: Text = None
@@ -34,7 +34,7 @@ class Narrowed(BaseModel):
     cloud: Text = None
 
     def only(self, job_id: str | None = None) -> CostFilter:
-        """The same for the store; an empty field of a form narrows nothing."""
+        """The filter for the store; empty form fields are ignored."""
         project, owner, kind, cloud = (each or None for each in (self.project, self.owner, self.kind, self.cloud))
         return CostFilter(project=project, owner=owner, kind=kind, provider=cloud, job_id=job_id)
 
@@ -49,7 +49,7 @@ class Costs(Narrowed):
 
 
 class Books(Narrowed):
-    """The query of `/ledger.csv`, and what all pages of the ledger share."""
+    """The query of `/ledger.csv`, and the common part of all ledger queries."""
 
     month: Text = None
     since: Time = None
@@ -124,7 +124,7 @@ def routes(site: Site) -> APIRouter:
 
         def books_of(day_ms: int | None = None) -> str:
             from_ms, until_ms, when = view.from_ms, view.until_ms, {"month": named}
-            if day_ms is not None:  # the first and the last one may be parts of days
+            if day_ms is not None:  # the first and the last day may be partial
                 from_ms, until_ms = max(from_ms, day_ms), min(until_ms, day_ms + DAY_MS)
             if day_ms is not None or not named:
                 when = {"since": iso(from_ms), "until": iso(until_ms)}
@@ -203,7 +203,7 @@ def routes(site: Site) -> APIRouter:
 
 
 def _months(view: CostView, named: str) -> list[tuple[str, str]]:
-    """The month and those around it."""
+    """The month, the one before it and the one after it."""
     here = named or month_named(view.at_ms)
     earlier, later = months_around(view.at_ms, here)
     return [(name, name) for name in (earlier, here, later) if name is not None]

@@ -20,7 +20,7 @@ FILES = {
     "vendor/uplot.min.js": "text/javascript; charset=utf-8",
     "vendor/uplot.min.css": "text/css; charset=utf-8",
 }
-"""Every file that is served, and its type: no other name is looked up."""
+"""All files that are served, with their types; other names are rejected."""
 YEAR_S = 31_536_000
 
 
@@ -31,7 +31,7 @@ def routes() -> APIRouter:
     @router.get("/static/{name:path}")
     def static(name: str) -> Response:
         if name not in FILES or not static_file(name).is_file():
-            raise NotFoundError("there is no such file")
+            raise NotFoundError("unknown file")
         headers = {"Cache-Control": f"public, max-age={YEAR_S}, immutable"}
         return FileResponse(static_file(name), media_type=FILES[name], headers=headers)
 

@@ -16,7 +16,9 @@ from orchestrator.web.actions import proof_of, unsealed
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 LOG_LINES = 80
-Ref = Annotated[str, Path(min_length=1, max_length=200, description="The id of a job, the beginning of one, or a name")]
+Ref = Annotated[
+    str, Path(min_length=1, max_length=200, description="The id of a job, the beginning of an id, or a name")
+]
 
 
 def routes(site: Site) -> APIRouter:

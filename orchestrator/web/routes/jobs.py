@@ -83,7 +83,7 @@ def routes(site: Site) -> APIRouter:
 
 
 def _command(q: str, state: State, project: str, group: str) -> str:
-    """The command that lists the same jobs; empty for filters that it does not have."""
+    """The command that lists the same jobs; empty for filters that the command does not have."""
     if q or state not in ("", "open"):
         return ""
     return command("queue", *([] if state else ["--all"]), project=project, group=group)

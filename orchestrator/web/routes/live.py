@@ -15,7 +15,7 @@ from orchestrator.web.site import Site
 
 LOOK_EVERY_S = 3.0
 PARTS = 6
-"""Of that time: how soon a stream ends with its server, which waits for it."""
+"""Number of checks within that time whether the server is stopping: it waits until its streams end."""
 LONGEST_S = 3600.0
 MOST_READERS = 100
 
@@ -34,7 +34,7 @@ def routes(site: Site) -> APIRouter:
 
 
 class _Watch:
-    """Looks at the store once for all readers of the moment. A store that does not answer is not news."""
+    """Reads the store once for all current clients. A store that does not answer does not count as a change."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -44,7 +44,8 @@ class _Watch:
         self._turn = asyncio.Lock()
 
     async def follow(self, request: Request) -> AsyncIterator[str]:
-        """`hello`, then `changed` after each change; ends with the reader, or after LONGEST_S (browsers ask again)."""
+        """`hello`, then `changed` after each change; ends when the client disconnects, or after LONGEST_S (browsers
+        reconnect)."""
         if self._readers >= MOST_READERS:
             return
         self._readers += 1

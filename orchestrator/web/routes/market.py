@@ -42,11 +42,11 @@ class Prices(Machines):
 
 
 def routes(site: Site) -> APIRouter:
-    """`/market` and `/market/frontier` with their twins, and `/market/series.json`: prices, refined to a period."""
+    """`/market` and `/market/frontier` with their twins, and `/market/series.json`: detailed prices of a period."""
     router = APIRouter()
 
     def choices(asked: Machines) -> dict[str, Any]:
-        """What the forms of both pages offer, and what was chosen."""
+        """The choices in the forms of both pages, and the selected values."""
         return {
             "jobs": site.client.reports.jobs(JobFilter(OPEN), limit=JOBS_OFFERED).jobs,
             "clouds": site.client.reports.clouds(),

@@ -92,7 +92,7 @@ def routes(site: Site) -> APIRouter:
 
     def _plan(plan_id: str) -> Explanation:
         if not plan_id.startswith("plan_"):
-            raise NotFoundError(f"there is no plan {plan_id!r:.60}", hint="see /plans")
+            raise NotFoundError(f"there is no plan {plan_id!r:.60}", hint="see the page Plans")
         return site.client.jobs.explain(plan_id)
 
     @router.get("/policies", include_in_schema=False)

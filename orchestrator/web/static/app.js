@@ -1,4 +1,4 @@
-// Small helpers of the pages. Everything but these works without scripts.
+// Small helpers of the pages. Everything else works without scripts.
 "use strict";
 const root = document.documentElement;
 const kept = name => { try { return localStorage.getItem(name); } catch { return null; } };
@@ -38,8 +38,8 @@ document.addEventListener("click", event => {
 });
 showTimes(document);
 
-// Live updates: the server says that something has changed, and the content is replaced by its newest state. A page that
-// is being used (a form, an opened part, a zoomed chart) is left alone and says that there is news.
+// Live updates: when the server reports a change, the content is replaced by the current state. A page in use (a form,
+// an opened part, a zoomed chart) is not replaced, but says that there is newer data.
 const live = document.body.dataset.live, state = document.getElementById("live-state");
 if (live && state && window.EventSource) {
   const loaded = Date.now();
@@ -48,7 +48,7 @@ if (live && state && window.EventSource) {
   const say = () => {
     const minutes = Math.floor((Date.now() - updated) / 60000);
     state.textContent = !connected ? `; the dashboard does not answer: this page is ${minutes} min old`
-      : news ? "; there is news: reload the page" : ", live";
+      : news ? "; newer data is available: reload the page" : ", live";
   };
   const source = new EventSource(live);
   source.addEventListener("hello", () => { connected = true; say(); });

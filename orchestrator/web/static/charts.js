@@ -1,7 +1,7 @@
-// Price history that zooms: the drawing of the server is replaced by uPlot, and a selected period is asked for again.
+// Zoomable price history: uPlot replaces the chart drawn by the server, and a selected period is requested again.
 "use strict";
 (() => {
-  // light-dark() has to be resolved by an element
+  // light-dark() must be resolved by an element
   const color = name => {
     const probe = document.createElement("i");
     probe.style.color = `var(${name})`;
