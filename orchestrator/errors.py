@@ -31,11 +31,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 LONGEST_ECHO = 80
-"""Characters of what a user gave that an error quotes."""
+"""The most characters of user input that an error quotes."""
 
 
 class TradewindError(Exception):
-    """The base class. `hint` is the remedy in one sentence; `exit_code` is that of the command line."""
+    """The base class. `hint` is the remedy in one sentence; `exit_code` is the exit code of the command line."""
 
     exit_code = 1
 
@@ -59,7 +59,7 @@ class Problem:
     """One mistake in a file: where (1-based line and column), which field, what is wrong, and what to do.
 
     `line` is 0 if there is no file: a Python mapping, an environment variable, a flag. `unsupported`: the field is
-    valid, but this version cannot do what it asks for.
+    valid, but this version does not support it yet.
     """
 
     path: str
@@ -87,22 +87,22 @@ class SpecError(TradewindError):
 
 
 def did_you_mean(word: str, options: Iterable[str], key: Callable[[str], str] = str) -> str:
-    """`did you mean "x"?` with the option whose `key` is closest to `word`; empty if none is close, or if `word` is one
-    of them, so that something else is wrong."""
+    """`did you mean "x"?` with the option whose `key` is closest to `word`; empty if none is close, or if `word` itself
+    is an option, so that the error is elsewhere."""
     known = list(options)
     near = "" if word in known else nearest(word, known, key)
     return f'did you mean "{near}"?' if near else ""
 
 
 def one_of(word: str, options: Iterable[str]) -> str:
-    """The options in a list, after the one that was probably meant."""
+    """A hint that lists the options, after the one that was probably meant."""
     known = list(options)
     near, listed = did_you_mean(word, known), ", ".join(known)
     return f"{near} All are: {listed}" if near else f"one of {listed}"
 
 
 def echoed(given: object) -> str:
-    """What a user gave, as an error quotes it: on one line, and of a long text its beginning."""
+    """User input as an error quotes it: on one line, and shortened if it is long."""
     return shortened(repr(given))
 
 
@@ -112,8 +112,8 @@ def shortened(text: str) -> str:
 
 
 def nearest(word: str, options: Iterable[str], key: Callable[[str], str] = str) -> str:
-    """The option whose `key` is closest to `word`, capital letters aside; empty if none is close."""
-    import difflib  # only ever needed on the way to an error
+    """The option whose `key` is closest to `word`, ignoring case; empty if none is close."""
+    import difflib  # only needed for an error
 
     by_folded = {key(option).casefold(): option for option in options}
     near = difflib.get_close_matches(word.casefold(), by_folded, n=1)
@@ -121,7 +121,7 @@ def nearest(word: str, options: Iterable[str], key: Callable[[str], str] = str) 
 
 
 def one_edit_apart(word: str, other: str) -> bool:
-    """Whether one letter was left out, added, changed, or swapped with the next one."""
+    """Whether the words differ by one letter that is missing, added, changed, or swapped with the next one."""
     if word == other:
         return False
     at = next((i for i, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), min(len(word), len(other)))
@@ -207,10 +207,11 @@ class OutputError(TradewindError):
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """A change that alone may make a plan possible: the deadlines of `jobs` (names) `delay_s` later, or `limit` in
-    place of `instead_of` for a `quota` (named as for `--what-if`).
+    """A change that by itself may make a plan possible: deadlines of `jobs` (names) `delay_s` later, or a limit of
+    `limit` instead of `instead_of` for a `quota` (named as for `--what-if`).
 
-    `enough`: whether it is; None if there was no time to find out. `cost_nano_usd`: of the plan then, an estimate.
+    `enough`: whether it makes a plan possible; None if there was no time to find out. `cost_nano_usd`: the estimated
+    cost of that plan.
     """
 
     enough: bool | None
@@ -223,8 +224,8 @@ class Relaxation:
 
 
 class InfeasibleError(TradewindError):
-    """No offer meets the objective and the constraints; `relaxations` are ways out, if they were looked for. Exit code
-    6."""
+    """No offer meets the objective and the constraints; `relaxations` are changes that may help, if they were computed.
+    Exit code 6."""
 
     exit_code = 6
 

@@ -68,8 +68,8 @@ def dumps(value: object) -> str:
 
 
 def dumps_brief(value: object) -> str:
-    """The same without fields that have their default: a process of an older version can read it, as long as it says
-    nothing that is new. Raises CodecError."""
+    """The same without fields that have their default value: a process of an older version can read it, unless it uses
+    new fields. Raises CodecError."""
     return json.dumps(_brief(value), separators=_COMPACT)
 
 
@@ -91,7 +91,7 @@ def decode(type_: type[T], plain: Any) -> T:
     another type."""
     try:
         value = msgspec.convert(plain, type_)
-    except (msgspec.ValidationError, RecursionError, UnicodeError) as error:  # the last: half of a character
+    except (msgspec.ValidationError, RecursionError, UnicodeError) as error:  # UnicodeError: a lone surrogate
         reason, _, path = str(error).partition(" - at `$")
         raise CodecError(reason[:1].lower() + reason[1:], path.removesuffix("`").lstrip(".")) from error
     holds_dataclasses = _holds_dataclasses(typing.cast(Any, type_))

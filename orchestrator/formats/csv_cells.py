@@ -14,13 +14,14 @@ from decimal import Decimal
 from typing import TextIO
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""Including the full-width forms of the first four, which some spreadsheets treat alike."""
+"""Includes the full-width forms of the first four, which some spreadsheets treat like them."""
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def cell(text: str) -> str:
-    """`text`, escaped so that no spreadsheet evaluates it. A single hyphen stays: it means "none" in price tables."""
+    """`text`, escaped so that spreadsheets do not evaluate it. A single hyphen is kept: it means "none" in price
+    tables."""
     if not text.startswith(FORMULA) or text == "-" or _NUMBER.fullmatch(text):
         return text
     return f"'{text}"

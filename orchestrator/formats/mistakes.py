@@ -1,4 +1,4 @@
-"""What is wrong with a value of an address or an option, in words: what is expected and what was given."""
+"""Messages for invalid values of addresses and options: what is expected and what was given."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def in_words(mistake: Mapping[str, Any]) -> str:
-    """`must be at least 0, not "-1"`, of an error of pydantic or one of our own, which has its words already."""
+    """The message for an error, such as `must be at least 0, not "-1"`. Errors of pydantic are translated; our own
+    already have a message."""
     kind, limits, given = mistake.get("type", ""), mistake.get("ctx", {}), mistake.get("input")
     if not kind:
         words = str(mistake["msg"])

@@ -17,14 +17,14 @@ _YEAR_LAST = re.compile(r"(?P<month>\d{1,2})[-/. ](?P<year>\d{4})", re.ASCII)
 
 
 def iso(at_ms: int) -> str:
-    """Epoch ms as UTC: `2026-11-21T10:03:26.882Z`; at most LAST_MS, where it would be later."""
+    """Epoch ms as UTC: `2026-11-21T10:03:26.882Z`; later times are shown as LAST_MS."""
     at_ms = min(at_ms, LAST_MS)
     instant = datetime.fromtimestamp(at_ms // 1000, UTC)
     return f"{instant:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03d}Z"
 
 
 def day_meant(text: str) -> date | None:
-    """The day, or first day of a month, that was meant by a date in another form: `2026-1`, `2026/01/31`, `1/2026`."""
+    """The day, or first day of a month, that a date in another form means: `2026-1`, `2026/01/31`, `1/2026`."""
     found = _YEAR_FIRST.fullmatch(text.strip()) or _YEAR_LAST.fullmatch(text.strip())
     if found is None:
         return None
@@ -35,7 +35,7 @@ def day_meant(text: str) -> date | None:
 
 
 def significant(value: float, digits: int) -> str:
-    """A finite number with so many significant digits, without trailing zeros and never as a power of ten."""
+    """A finite number with `digits` significant digits, without trailing zeros and without an exponent."""
     return f"{Decimal(f'{value:.{digits}g}'):f}".removeprefix("-" if value == 0 else "")
 
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: on a full disk the former content stays, and no part of the new one."""
+"""Writes files atomically: on a full disk the previous content stays, without any of the new content."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str, *, replace: bool = True) -> None:
-    """Write a text as UTF-8. A link is followed; a pipe or a device is written to as it is. Raises OSError;
-    FileExistsError if something is there and may not be replaced."""
+    """Write a text as UTF-8. Links are followed; pipes and devices are written directly. Raises OSError;
+    FileExistsError if the path exists and must not be replaced."""
     if not replace and os.path.lexists(path):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     if path.exists() and not path.is_file():

@@ -1,1 +1,1 @@
-"""Prices: from what sources report to what may be paid and chosen."""
+"""Prices: turns the reports of price sources into prices that may be paid and chosen."""

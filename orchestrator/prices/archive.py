@@ -53,13 +53,13 @@ def archive(
 ) -> PriceArchive:
     """Roll up past days, archive past months, and delete what is older than `keep_days`.
 
-    A month is deleted only as a whole, and only once its file exists. Prices that as-of queries since then may need,
-    and those of offers that jobs used, are kept. `leadership` is the control plane's; None for a user. Raises
-    UsageError, MissingExtraError, StoreError.
+    A month is deleted only as a whole, and only once its file exists. Prices that later as-of queries may need, and
+    prices of offers that jobs used, are kept. `leadership` is the control plane's; None for a user. Raises UsageError,
+    MissingExtraError, StoreError.
     """
     if keep_days < 31:
         raise UsageError(
-            f"keep_days must be at least 31, not {keep_days}", hint="back-tests and reports need the prices"
+            f"keep_days must be at least 31, not {keep_days}", hint="back-tests and reports need recent prices"
         )
     rolled_up = roll_up(store, now_ms, leadership)
     with store.read() as tx:
@@ -71,7 +71,9 @@ def archive(
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{folder} cannot be created: {error.strerror}", hint="choose another folder") from error
-        for start in _months(month_of(first_ms), this_month):  # also deleted months: history may be imported late
+        for start in _months(
+            month_of(first_ms), this_month
+        ):  # including deleted months, as history may be imported late
             made += _archive_month(store, folder, start)
     cut_ms = month_of(now_ms - keep_days * DAY_MS)
     prices = polls = 0
@@ -86,7 +88,7 @@ def archive(
 
 
 def roll_up(store: Store, now_ms: int, leadership: Leadership | None = None) -> int:
-    """Roll up every past day in short transactions. Returns for how many offers. Raises StoreError."""
+    """Roll up every past day in short transactions. Returns the number of offers. Raises StoreError."""
     rolled_up = 0
     while True:
         with store.write(leadership) as tx:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # a command that only needs the catalogue loads no database
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """Prices reported by sources, kinds that a source no longer lists with the time of that (ms), and interruption
-    risks."""
+    """Prices reported by sources; the kinds that a source no longer lists, with the time when this was seen (ms); and
+    interruption risks."""
 
     reported: tuple[ReportedPrice, ...] = ()
     gone: Mapping[Kind, int] = field(default_factory=dict)
@@ -45,7 +45,9 @@ def collected(installation: Installation, at_ms: int | None = None) -> Collected
         gone: dict[Kind, int] = {}
         for each in tx.gone():
             from_a_feed = each.provider in SOURCES and provider_of_source(each.source) != each.provider
-            if history_of(each.source) != "only" and not from_a_feed:  # what a feed does not list may still exist
+            if (
+                history_of(each.source) != "only" and not from_a_feed
+            ):  # an offer that a feed does not list may still exist
                 capacity = CapacityType.SPOT if each.spot else CapacityType.ON_DEMAND
                 gone[Kind(each.provider, each.region, each.instance_type, capacity)] = each.at_ms
         sources = tx.sources()
@@ -59,7 +61,7 @@ def collected(installation: Installation, at_ms: int | None = None) -> Collected
 
 
 def elsewhere(known: Collected, without: Collection[str]) -> tuple[ReportedPrice, ...]:
-    """What is known of all clouds except `without`: what was `known` (collected), merged with the catalogue. Raises
+    """The prices of all clouds except `without`: the collected prices `known`, merged with the catalogue. Raises
     CatalogError."""
     catalog = load()
     listed = [

@@ -1,4 +1,4 @@
-"""Columns: what the columns of a price table mean: rows to offers with prices, and back.
+"""The columns of price tables: converts rows to offers with prices, and back.
 
 A table is accepted if it has, under any of the names below, an instance type or a GPU, a time, and a price: one price
 plus a column for spot or on-demand, or one column for each. NAMES lists the names that other tables use.
@@ -57,7 +57,7 @@ PRICES: Mapping[str, tuple[CapacityType | None, bool]] = {  # column: (capacity 
     "min_usd_gpu_h": (None, True),
 }
 CLOUDS = ("aws", "gcp", "azure")
-"""A table without a provider column whose file name begins with one of these belongs to that cloud."""
+"""If a table has no provider column and its file name begins with one of these, it belongs to that cloud."""
 _IDENTITY = ("provider", "region", "zone", "instance_type", "gpu", "gpu_count", "vcpu", "memory_gib", "simulated")
 LINUX = ("", "Linux/UNIX", "Linux/UNIX (Amazon VPC)")
 
@@ -83,7 +83,7 @@ class BadField(ValueError):
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The columns of one table. `provider` and `at_ms` are used where no column has them. `exported`: the table has all
-    of COLUMNS, and so only lists what was offered."""
+    of COLUMNS, so it only lists machines that were offered."""
 
     columns: Mapping[str, str]
     prices: tuple[str, ...]
@@ -205,7 +205,7 @@ class Layout:
 
 
 def layout(columns: Sequence[str], *, name: str, provider: str, at_ms: int | None) -> Layout | None:
-    """How to read a table named `name`; None if it has no prices of machines.
+    """The layout of a table named `name`; None if it has no prices of machines.
 
     Raises UsageError if it has, but the provider or the time is missing and not given.
     """

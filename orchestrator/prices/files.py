@@ -1,4 +1,4 @@
-"""Files: price tables in files: CSV (also .gz) and Parquet, row by row.
+"""Reads and writes price tables row by row, as CSV (also .gz) and Parquet.
 
 pyarrow comes with the extra `analysis` and is imported only for Parquet.
 """
@@ -34,7 +34,7 @@ _BATCH = 20_000
 
 
 def is_table(path: Path) -> bool:
-    """Whether the file name ends like a table's."""
+    """Whether the file name has the suffix of a table."""
     return path.name.lower().endswith(SUFFIXES)
 
 
@@ -56,7 +56,7 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
     """Yield (line of a CSV file or row of a Parquet file, from 1; its values), for Parquet only these columns. CSV rows
     may be incomplete (providers.tables.require_whole).
 
-    A file larger than any price table is refused before it fills the memory. Raises UsageError, MissingExtraError.
+    A file larger than any price table is rejected before it fills the memory. Raises UsageError, MissingExtraError.
     """
     with _faults(path):
         if path.name.lower().endswith(".parquet"):
@@ -140,7 +140,7 @@ def _faults(path: Path) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 (byte {error.start})", hint="save it as UTF-8") from error
     except csv.Error as error:
-        raise UsageError(f"{path} is not CSV: {error}", hint="the first line must have the column names") from error
+        raise UsageError(f"{path} is not CSV: {error}", hint="the first line must contain the column names") from error
     except TableTooLargeError as error:
         raise UsageError(f"{path} is too large: {error}", hint="import it in parts") from error
     except EOFError as error:

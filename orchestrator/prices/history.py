@@ -1,4 +1,5 @@
-"""History: judges a recorded price history: each price next to those in effect at its time, and how long flags held."""
+"""Checks a recorded price history: compares each price with those in effect at its time, and determines how long flags
+lasted."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from providers.collect.facts import Flag
 from providers.collect.judge import Judge
 
 LISTS_PHANTOMS = frozenset({"gcp"})
-"""Providers that list prices where the hardware does not exist: only offers known to exist count there."""
+"""Providers that also list prices for hardware that does not exist there: only offers known to exist count."""
 
 Kind = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class FlaggedPeriod:
-    """A flag, and the period (ms) in which it held."""
+    """A flag, and the period (ms) in which it applied."""
 
     row: PriceRow
     flagged: NewFlag
@@ -31,14 +32,14 @@ class FlaggedPeriod:
 
 @dataclass(frozen=True, slots=True)
 class OfferHistory:
-    """An offer's payable prices in order of time, and the periods in which prices were flagged."""
+    """An offer's usable prices in order of time, and the periods in which prices were flagged."""
 
     payable: tuple[PriceRow, ...]
     flagged: tuple[FlaggedPeriod, ...]
 
 
 def judged(rows: Iterable[PriceRow]) -> dict[str, OfferHistory]:
-    """Judge the rows of one import, by offer id. One row per offer and time counts."""
+    """Check the rows of one import, by offer id. One row per offer and time counts."""
     of_kind: dict[Kind, list[PriceRow]] = defaultdict(list)
     offered: dict[Kind, bool] = {}
     for row in rows:
@@ -76,7 +77,7 @@ def _history(reported: Sequence[PriceRow], payable: set[int], reasons: dict[int,
     for place, row in enumerate(reported):
         if (reason := reasons.get(id(row.point))) is not None:
             following = reported[min(place + 1, len(reported) - 1)]
-            # The last flag ends at once: an import does not flag the present.
+            # The last flag ends at once, because an import does not flag current prices.
             flagged.append(FlaggedPeriod(row, stored(reason), row.point.observed_at_ms, following.point.observed_at_ms))
     return OfferHistory(tuple(row for row in reported if id(row.point) in payable), tuple(flagged))
 

@@ -1,7 +1,7 @@
-"""Merge: decides which source counts where several report a price of one offer.
+"""Merges price sources: decides which one is used if several report a price for one offer.
 
 Sources are merged by offer and capacity type, never by region: a feed that lists one machine says nothing about the
-others in its region. The most recent report counts and keeps its source.
+others in its region. The most recent report is used and keeps its source.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from providers.price import PricePoint
 
 
 class Kind(NamedTuple):
-    """A machine in a region, bought one way: what two sources may both report. One source may know zones where another
-    only knows the region."""
+    """A machine type in a region with one capacity type, which two sources may both report. One source may report zones
+    and another only the region."""
 
     provider: str
     region: str
@@ -35,8 +35,8 @@ LIST_FRESH_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class ReportedPrice:
-    """An offer and its price as one source reports them. `known_ms` is when the price was last confirmed, `source` is
-    for display; the price counts as fresh for `fresh_s` seconds from then."""
+    """An offer and its price as reported by one source. `known_ms` is when the price was last confirmed; it counts as
+    fresh for `fresh_s` seconds after that. `source` is for display."""
 
     offer: Offer
     price: PricePoint
@@ -46,17 +46,17 @@ class ReportedPrice:
 
     @property
     def dated_price(self) -> PricePoint:
-        """The price with its last confirmation as its observation time, from which its age counts."""
+        """The price with its last confirmation as observation time, from which its age is measured."""
         return replace(self.price, observed_at_ms=max(self.known_ms, self.price.observed_at_ms))
 
 
 def merged(
     collected: Iterable[ReportedPrice], listed: Iterable[ReportedPrice], gone: Mapping[Kind, int]
 ) -> tuple[ReportedPrice, ...]:
-    """What was `collected`, plus what lists have for everything else.
+    """The `collected` prices, plus list prices for everything else.
 
-    For a kind in both, the report confirmed more recently counts. `gone` has kinds that a source no longer lists and
-    when (ms) it was asked: an older list does not bring them back.
+    For a kind in both, the more recently confirmed report is used. `gone` has the kinds that a source no longer lists,
+    and when (ms) it was polled: an older list does not restore them.
     """
     fresh, old = list(collected), list(listed)
     collected_ms, listed_ms = _newest(fresh), _newest(old)

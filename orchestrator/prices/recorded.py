@@ -1,7 +1,7 @@
-"""Recorded prices: imports price tables into the store, and reports what is wrong with them.
+"""Recorded prices: imports price tables into the store, and reports their errors.
 
-Good rows count whatever else is in a file; bad ones are counted and reported. Importing the same files again changes
-nothing.
+Valid rows are imported even if others are invalid; invalid rows are counted and reported. Importing the same files
+again changes nothing.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def import_prices(
     """Read these files, and every table in these folders, as one history.
 
     `provider` and `at_ms` (ms) are used where a file does not have them; a real price dated after `now_ms` is a bad
-    row. For `reserved` providers, where machines are rented and booked, only prices older than all known ones of an
-    offer count: later ones come from the providers' own sources, on which the ledger is based. In folders, tables
-    without prices are skipped and listed.
+    row. For `reserved` providers, where machines are rented and booked, only prices older than all known prices of an
+    offer are imported: later prices come from the providers' own sources, on which the ledger is based. In folders,
+    tables without prices are skipped and listed.
 
     Raises NotFoundError, UsageError, MissingExtraError, StoreError (the offers before it are stored).
     """
@@ -119,7 +119,7 @@ def _tables(paths: Iterable[Path]) -> list[tuple[Path, bool]]:
         if path.is_dir():
             inside = [(each, False) for each in sorted(path.iterdir()) if is_table(each)]
             if not inside:
-                raise NotFoundError(f"{path} has no tables", hint=f"the names of tables end with {', '.join(SUFFIXES)}")
+                raise NotFoundError(f"{path} has no tables", hint=f"table files end with {', '.join(SUFFIXES)}")
             found += inside
         elif not path.exists():
             raise NotFoundError(f"{path} does not exist", hint="name a price table or a folder of price tables")

@@ -1,8 +1,8 @@
 """Sink: stores what collectors find, each poll of a region in one transaction when it ends.
 
-All but the newest changes of a long history are stored before that, some thousands at once, so that the store is never
-blocked for long. What a poll found before it failed counts, marked with the poll's error. Only a complete poll can say
-that an offer is gone.
+All but the newest changes of a long history are stored earlier, in batches of some thousands, so that the store is
+never blocked for long. What a poll found before it failed is kept, marked with the poll's error. Only a complete poll
+can show that an offer is gone.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class _Found:
 class StoreSink:
     """A sink (providers.collect.runner.Sink) that writes to `store` and reports every stored poll to `reported`.
 
-    `ended` raises StoreError; earlier polls are stored. A control plane's `leadership` guards each write; None for a
-    user's own collecting. One source at a time counts for each offer: for `reserved` providers, where machines are
-    rented and booked, their own; otherwise the first one, until it stops answering or is suspect, with a cloud's own
-    source before a feed. What another source reports is kept as a flag without effect on the offer.
+    `ended` raises StoreError; earlier polls stay stored. A control plane's `leadership` guards each write; None if a
+    user collects. For each offer one source at a time is used: for `reserved` providers, where machines are rented and
+    booked, their own source; otherwise the first source, until it stops answering or is suspect, and a cloud's own
+    source before a feed. Reports of other sources are kept as flags without effect on the offer.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class StoreSink:
             for each in found.flagged
             if each.offer is not None and each.offer.id not in found.offers
         }
-        # A price is known only once its poll has ended: a market as of an earlier time must not see it.
+        # A price becomes known only when its poll has ended: a market as of an earlier time must not contain it.
         known = [replace(each, observed_at_ms=max(each.observed_at_ms, poll.ended_at_ms)) for each in found.points]
         past_points, points = _parted(known)
         if past_points:
@@ -115,7 +115,7 @@ class StoreSink:
                 tx.add_past_offers(poll.source, list(only_flagged.values()))
             changed += tx.add_prices(points) if points else 0
             past, flags = _split(found, past_only)
-            if suspect:  # offers that it only dropped with a reason are not believed either
+            if suspect:  # if the poll is suspect, offers that it dropped with a reason stay, too
                 flags = [each if each.offer_id in found.offers else replace(each, offer_id=None) for each in flags]
             tx.add_past_flags(poll.source, [(each, poll.region, poll.ended_at_ms, poll.ended_at_ms) for each in past])
             sound = () if past_only else found.offers.keys()
@@ -140,11 +140,11 @@ class StoreSink:
         self._reported(replace(poll, suspect=suspect))
 
     def _reported_by_others(self, poll: PollOutcome, found: _Found, past_only: bool) -> dict[str, str]:
-        """The offers for which another source counts at present, with the reason."""
+        """The offers for which another source is currently used, with the reason."""
         ids = {*found.offers, *(each.offer.id for each in found.flagged if each.offer is not None)}
         own = provider_of_source(poll.source)
         reported = {
-            each: f"only {place}'s own sources count, because {place} is enabled"
+            each: f"only {place}'s own sources are used, because {place} is enabled"
             for each in ids
             if (place := provider_of(each)) in self._reserved and place != own
         }
@@ -163,8 +163,8 @@ class StoreSink:
 
 
 def _without(found: _Found, reported: Mapping[str, str]) -> _Found:
-    """What was found, without the offers for which others count: each of those with a price here gets a flag without
-    effect that keeps the price."""
+    """What was found, without the offers for which another source is used: if they have a price here, it is kept in a
+    flag without effect."""
     if not reported:
         return found
     priced = {each.offer_id: each for each in found.points}
@@ -198,8 +198,8 @@ def _parted(points: Sequence[PricePoint]) -> tuple[list[list[PricePoint]], list[
 
 
 def _split(found: _Found, past_only: bool) -> tuple[list[NewFlag], list[NewFlag]]:
-    """(past flags, present flags). Past ones do not affect an offer: a later price has replaced theirs, or their source
-    only reports the past."""
+    """(past flags, current flags). Past flags do not affect an offer: a later price has replaced theirs, or their
+    source only reports the past."""
     newest: dict[str, int] = {}
     for point in [*found.points, *(each.point for each in found.flagged if each.point is not None)]:
         newest[point.offer_id] = max(point.effective_at_ms, newest.get(point.offer_id, 0))

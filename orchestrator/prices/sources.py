@@ -1,4 +1,4 @@
-"""Sources: which price sources are collected, with which options: from the configuration or on request."""
+"""The price sources to collect and their options, from the configuration or on request."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Suspicion: detects a successful poll that lists too few offers.
+"""Detects suspect polls: successful polls that list too few offers.
 
-An empty answer, a renamed product or an unknown unit looks like a region that sells nothing any more. So if more than
-half of the offers of a source and region disappear in one poll, they stay listed, as old as they were, until a second
-poll in another interval confirms it.
+An empty answer, a renamed product or an unknown unit looks like a region that no longer sells anything. So if more than
+half of the offers of a source and region disappear in one poll, they stay listed, with their previous age, until a
+second poll in another interval confirms it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def suspicion(
     rows: int = 0,
     flagged: Collection[str] = (),
 ) -> str:
-    """Why a complete poll of `source` in `region` at `at_ms` is suspect; empty if it is not.
+    """The reason why a complete poll of `source` in `region` at `at_ms` is suspect; empty if it is not.
 
     `scope` is the region of the offers that it covers ('': all), `interval_s` the usual time between two polls. `named`
     are the ids of the offers that it lists, `rows` the number of rows that the provider sent, and `flagged` the reasons

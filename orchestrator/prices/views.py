@@ -1,4 +1,4 @@
-"""Views: what the price services return."""
+"""Views returned by the price services."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from orchestrator.store import PollRecord, StoredFlag
 class PricedRegion:
     """The last poll of a source in a region ('' or 'all': everywhere). `age_s` is the age of the last successful poll
     that is not suspect (None: never); `flags` counts the rows that are not eligible now, by reason; `suspect` says why
-    the last poll is not believed yet, so that offers it did not list stay; `passed` counts, by reason, rows that are
-    not machines we track."""
+    the last poll is not trusted yet, so that offers it did not list stay; `passed` counts, by reason, rows that are not
+    machines we track."""
 
     provider: str
     source: str
@@ -47,7 +47,7 @@ class PriceStatus:
 @dataclass(frozen=True, slots=True)
 class PriceSeries:
     """An offer's price changes: (time effective, time learned, nano-USD per hour), starting with the price in effect at
-    the start of the period. `flags` are those of the same offer."""
+    the start of the period. `flags` are the flags of the same offer."""
 
     offer_id: str
     gpu: str | None
@@ -67,15 +67,15 @@ class PriceHistory:
     from_ms: int
     to_ms: int
     series: tuple[PriceSeries, ...]
-    left_out: int  # more series that match
+    left_out: int  # number of further matching series
     simulated: bool
-    other_market: int = 0  # simulated series that match, which have another clock
-    next_cursor: str | None = None  # of the next page; None: this is the last one
+    other_market: int = 0  # number of matching simulated series, which have another clock
+    next_cursor: str | None = None  # of the next page; None: this is the last page
 
 
 @dataclass(frozen=True, slots=True)
 class PollList:
-    """Polls, newest first. `next_cursor` leads to the page of older ones; None: there are none."""
+    """Polls, newest first. `next_cursor` continues with older polls; None: there are none."""
 
     kind: ClassVar[str] = "price-polls"
 
@@ -85,8 +85,8 @@ class PollList:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """One changed price, when it became known, or one poll that failed or is suspect (`error`), when it ended. If it is
-    `simulated`, `at_ms` is market time."""
+    """A changed price with the time when it became known, or a failed or suspect poll (`error`) with the time when it
+    ended. If it is `simulated`, `at_ms` is market time."""
 
     kind: ClassVar[str] = "price-change"
 
@@ -149,8 +149,8 @@ class AcceptedPrice:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """One imported file. `gaps` counts silences longer than three usual time steps of the file; None if the file lists
-    only changes. `skipped` says why nothing was read."""
+    """One imported file. `gaps` counts gaps longer than three usual time steps of the file; None if the file lists only
+    changes. `skipped` says why the file was skipped."""
 
     path: str
     rows: int
@@ -165,7 +165,8 @@ class ImportedFile:
 
 @dataclass(frozen=True, slots=True)
 class PriceImport:
-    """One import. `new_*` counts what was new to the store; `problems` are the first bad rows with their remedies."""
+    """One import. `new_*` counts what was new to the store; `problems` are the first invalid rows with their
+    remedies."""
 
     kind: ClassVar[str] = "price-import"
 
