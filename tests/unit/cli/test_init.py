@@ -112,7 +112,7 @@ def test_at_a_terminal_each_question_is_asked_until_its_answer_is_right(folder: 
     code, shown = at_a_terminal(["amazon", "local", "", "lots", "$4"])
     assert code == 0, shown
     assert shown.count("Which clouds may jobs use?") == 2
-    assert shown.count("in US dollars?") == 2
+    assert shown.count("in US dollars per hour?") == 2
     assert load_config(cwd=folder).limits.max_usd_per_hour == 4
     lines = shown.splitlines()
     assert [line for line in lines if len(line) > 80 and str(folder) not in line] == []

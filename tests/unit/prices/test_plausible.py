@@ -133,7 +133,7 @@ def test_a_price_that_needs_no_confirmation_or_cannot_be_confirmed_is_refused_wi
     tables.poll("a", 19.0)
     with pytest.raises(UsageError, match="is not flagged"):
         accept(tables.installation, OFFER, caller=ME)
-    with pytest.raises(NotFoundError, match="ever seen") as caught:
+    with pytest.raises(NotFoundError, match="unknown offer") as caught:
         accept(tables.installation, OFFER.replace("h8", "h9"), caller=ME)
     assert OFFER in caught.value.hint
 

@@ -131,7 +131,7 @@ def test_down_ends_a_control_plane_that_is_stopped_as_any_other(
     said: list[str] = []
     lifecycle.down(config, progress=said.append)
     assert stranger.wait() == -signal.SIGTERM  # not SIGKILL
-    assert any("which is stopped" in line for line in said)
+    assert any("suspended" in line for line in said)
 
 
 class NoSite:

@@ -174,7 +174,7 @@ def test_submitting_needs_the_secrets_and_planning_lists_those_that_are_missing(
 def test_unbuilt_fields_and_a_plan_for_nothing_are_refused(installation: Installation) -> None:
     with pytest.raises(SpecError, match="not supported yet"):
         plan.preview(installation, [spec(outputs=(OutputSpec("model", "best"),))])
-    with pytest.raises(UsageError, match="nothing to plan"):
+    with pytest.raises(UsageError, match="no jobs to plan"):
         plan.preview(installation, [])
 
 

@@ -205,7 +205,7 @@ def test_a_bucket_of_google_that_keeps_what_was_deleted_is_warned_of(
         ("EUROPE-WEST4", "region", None, "ok", 'set store_region = "europe-west4"'),
         ("EUROPE-WEST4", "region", "europe-west4", "ok", ""),
         ("EUROPE-WEST4", "region", "us-central1", "warn", "it is in europe-west4, and store_region says us-central1"),
-        ("US", "multi-region", None, "ok", "for free: set store_region"),
+        ("US", "multi-region", None, "ok", "are free: set store_region"),
         ("US", "multi-region", "us-central1", "ok", ""),
     ],
 )
