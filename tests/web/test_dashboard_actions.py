@@ -132,7 +132,7 @@ def reviewed(browser: Browser, deciding: Served) -> Iterator[Page]:
 def test_what_open_jobs_will_cost_is_not_known_before_anything_was_decided(deciding: Served) -> None:
     _, _, body = deciding.get("/")
     shown = " ".join(re.sub(r"<[^>]*>", " ", body.decode()).split())
-    assert "Expected for 1 open job not known $0.00 paid so far" in shown
+    assert "Expected for 1 open job unknown $0.00 paid so far" in shown
 
 
 def test_a_person_makes_a_plan_reviews_and_applies_it(reviewed: Page, deciding: Served) -> None:

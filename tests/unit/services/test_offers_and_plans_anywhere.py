@@ -80,11 +80,19 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
         ({"gpu": "H100:3", "cloud": ["aws"]}, "--gpu H100:3 matches no offer of the", "available GPU counts"),
         ({"gpu": "H100:8", "max_price": 0.5}, "--max-price 0.5 matches no offer", "the cheapest is $"),
         ({"gpu": "H100", "region": ["us-eest-1"]}, "--region us-eest-1 matches no offer", 'did you mean "us-'),
-        ({"gpu": "H100", "region": ["us"]}, "--region us matches no offer", "write --region 'us*'"),
-        ({"gpu": "H100", "region": ["us-east"]}, "--region us-east matches no offer", "write --region 'us-east*'"),
+        (
+            {"gpu": "H100", "region": ["us"]},
+            "--region us matches no offer",
+            "to match all that begin like this: --region 'us*'",
+        ),
+        (
+            {"gpu": "H100", "region": ["us-east"]},
+            "--region us-east matches no offer",
+            "to match all that begin like this: --region 'us-east*'",
+        ),
         ({"gpu": "H100", "cloud": ["asw"]}, "--cloud asw matches no offer", 'did you mean "aws"?'),
-        ({"gpu": "H100", "vcpu": "5000.."}, "--vcpu 5000.. matches no offer", "there is "),
-        ({"gpu": "H100", "memory": "90000.."}, "--memory 90000.. matches no offer", "there is "),
+        ({"gpu": "H100", "vcpu": "5000.."}, "--vcpu 5000.. matches no offer", "available: "),
+        ({"gpu": "H100", "memory": "90000.."}, "--memory 90000.. matches no offer", "available: "),
         (
             {"gpu": "H100", "gpu_memory": "100.."},
             "--gpu-memory 100.. matches no offer",
@@ -107,7 +115,7 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
             "may be incomplete",
             "available GPU counts",
         ),
-        ({"gpu": "H200", "cloud": ["lambda"]}, "may be incomplete", "there is "),
+        ({"gpu": "H200", "cloud": ["lambda"]}, "may be incomplete", "available: "),
         ({"gpu": "H100:x"}, "--gpu H100:x is not valid", "write it like H100:8"),
         ({"gpu_memory": "80..40"}, "is empty", "smaller number first"),
         ({"gpu_memory": ".."}, "--gpu-memory .. is not a range", "40.. or 40..80"),
@@ -216,7 +224,7 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(
         submit.submit(installation, view, caller=ME)
     with pytest.raises(InfeasibleError, match="clouds that are not enabled"):
         apply.apply(installation, view, caller=ME)
-    with pytest.raises(UsageError, match="not saved"):
+    with pytest.raises(UsageError, match="cannot be saved"):
         apply.save(view, tmp_path / "plan.json")
     with installation.store.read() as tx:
         assert tx.jobs() == []
