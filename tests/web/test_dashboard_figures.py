@@ -272,7 +272,7 @@ def test_health_says_who_leads_and_how_long_machines_may_be_alone(fleet: Served)
     assert (told["lease_s"], told["suspect_after_s"]) == (config.lease_s, config.suspect_after_s)
     page = fleet.get("/health")[2].decode()
     assert f"epoch {leader.epoch}<small>{leader.holder}</small>" in page
-    assert "suspected lost after 5 s of silence" in page
+    assert "suspected lost after 5 s without contact" in page
 
 
 def test_an_ended_job_has_nothing_to_go(fleet: Served) -> None:
