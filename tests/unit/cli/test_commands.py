@@ -853,7 +853,7 @@ def test_costs_of_what_does_not_exist_are_refused(
 ) -> None:
     refused = tradewind("costs", option, wrong)
     assert refused.exit_code == 2
-    assert f"there is no {option[2:]} '{wrong}'" in refused.stderr
+    assert f"unknown {option[2:]} '{wrong}'" in refused.stderr
     assert remedy in refused.stderr
     found = tradewind("costs", option, right, "--since", "2020-01-01", "--until", "2020-01-02")
     assert found.exit_code == 0
