@@ -83,7 +83,7 @@ def backtest(
     assert scenario is not None
     plan = load_scenario(scenario)
     if html is not None and not html.absolute().parent.is_dir():
-        raise UsageError(f"{html} cannot be written: there is no folder {html.parent}", hint="create the folder first")
+        raise UsageError(f"{html} cannot be written: the folder {html.parent} does not exist", hint="create it first")
     if html is not None and html.is_dir():
         raise UsageError(f"{html} is a folder", hint="name a file, such as arena.html")
     with out.progress() as tick:

@@ -73,7 +73,7 @@ def test_invalid_values(scenario, tmp_path):
     assert tradewind(scenario, "--paper", tmp_path).exit_code == 2
     assert tradewind(tmp_path / "none.yaml").exit_code == 3
     nowhere = tradewind(scenario, "--html", tmp_path / "none" / "page.html")
-    assert (nowhere.exit_code, "there is no folder" in nowhere.stderr) == (2, True)
+    assert (nowhere.exit_code, "does not exist" in nowhere.stderr) == (2, True)
     folder = tradewind(scenario, "--html", tmp_path)
     assert (folder.exit_code, "is a folder" in folder.stderr) == (2, True)
 
