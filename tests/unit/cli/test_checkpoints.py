@@ -106,7 +106,7 @@ def test_an_export_to_where_no_file_can_be_says_so_and_changes_nothing(
     tradewind: Run, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = tradewind("checkpoints", "export", "gpt", f"nowhere/{name}")
-    assert (refused.exit_code, "no folder nowhere" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "nowhere does not exist" in refused.stderr) == (2, True)
     os.mkfifo(tmp_path / name)
     refused = tradewind("checkpoints", "export", "gpt", name, "--force")
     assert (refused.exit_code, "is not a file" in refused.stderr) == (2, True)
