@@ -14,8 +14,8 @@ from orchestrator.policy.ranking.pool import Rows
 
 
 def may_have_beside(demand: Demand, market: Market, current: int | None, rows: Rows) -> NDArray[np.bool_]:
-    """Which of `rows` the job may rent while it has the machine of row `current`. That row itself is always one of
-    them. Without a current row (None), all are."""
+    """Which of `rows` the job may rent while it has the machine of row `current`. This always includes the current row.
+    Without a current row (None), it may rent all."""
     if current is None or demand.rent is NO_RENT_LIMITS:
         return np.ones(len(rows), np.bool_)
     both = market.price[rows] + market.price[current]

@@ -2,9 +2,9 @@
 
 filter (eligible.py) -> forecast (cost.py) -> rank (order.py) -> gate (gate.py) -> explain (explain.py).
 
-Jobs are decided one by one. Where their choices together exceed a quota, some are decided again (sharing.py). Work is
-shared: jobs with equal requirements are filtered once, and jobs that are equal in everything that matters
-(`_equality_key`) are decided once.
+Jobs are decided one by one. If their choices together exceed a quota, some jobs are decided again (sharing.py). Jobs
+with equal requirements share one filter, and jobs that are equal in everything that affects the decision
+(`_equality_key`) share one decision.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def decide(
 
     `running` maps job ids to where they run; jobs whose machine is gone are not in it. The actions:
 
-    - "place": start the job; it runs nowhere, or its machine is being taken away.
+    - "place": start the job, which is not running or is losing its machine.
     - "stay", "move": keep a running job where it is, or move it. For a move that has begun (`Running.move`, or
-      `underway` for a job that runs nowhere), "move" means continue it, and "stay" means abort it.
+      `underway` for a job that is not running), "move" means continue it, and "stay" means abort it.
     - "wait": no offer fits, or the capacity of an offer is worth waiting for. A running job should save a checkpoint
       and release its machine.
     - "none": the job is paused, being cancelled, ended, or being moved.
@@ -158,7 +158,7 @@ def _hurrying(demand: Demand, placement: Placement) -> Placement:
     if not demand.hurries:
         return placement
     return replace(
-        placement, reason=f"{placement.reason}; jobs after it have deadlines, so it has to end in time for them"
+        placement, reason=f"{placement.reason}; jobs after it have deadlines, so it must finish in time for them"
     )
 
 
@@ -188,7 +188,7 @@ def usable(
 
 
 def _equality_key(demand: Demand, forecast: Forecast, filtered: Filtered) -> Hashable:
-    """Jobs that run nowhere and have equal keys get equal decisions."""
+    """Jobs that are not running and have equal keys get equal decisions."""
     job, spec = demand.job, demand.job.spec
     return (
         (spec.resources, spec.where, spec.capacity, spec.objective, spec.budget_nano_usd, spec.checkpoint, spec.data),
@@ -266,7 +266,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         held = gate.held_back(running, market.at, limits, probe_until_ms=probe_until_ms)
 
     def pays(go: int) -> bool:
-        """Whether the job would move to a row that ranks before its own."""
+        """Whether the job would move to a row that ranks before its present row."""
         if ruled_out:
             return True  # it misses a limit that the better offer keeps: no gate
         if ranking.mode == "safe":
@@ -277,7 +277,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
         return ranking.seconds(go) <= EARLIER * ranking.seconds(current)
 
     def why_barred(go: int) -> str:
-        """Why the limits keep the job from a better row to which it would move; empty if they do not."""
+        """Why the limits prevent a move to a better row; empty if they do not."""
         return explain.why_barred(demand, market, forecast, ranking, go, current) if go in barred and pays(go) else ""
 
     options: Iterable[int] = () if best == current else (best,)
@@ -302,7 +302,7 @@ def _stay_or_move(builder: PlacementBuilder, running: Running, current: int, lim
     if held and not on_probe and market.at < (settled_ms := gate.settled_ms(running, limits)):
         again_at_ms = settled_ms  # until then, no voluntary move is allowed
     if demand.job.deadline_at_ms is not None and forecast.measurable[forecast.pool.at(current)]:
-        latest_ms = running.since_ms + round(1000 * LONGEST_PROBE_S)  # a slow program may take as long to be measured
+        latest_ms = running.since_ms + round(1000 * LONGEST_PROBE_S)  # measuring a slow program may take this long
         again_at_ms = latest_ms if again_at_ms is None else min(again_at_ms, latest_ms)
     threshold = None
     others = able[able != current]

@@ -22,8 +22,8 @@ The last percent of speed often costs several times as much, and is less than th
 
 @dataclass(frozen=True, slots=True)
 class RentLimits:
-    """What a job may rent at once, whatever else is rented: the most machines, and the most that these may cost
-    together (nano-USD per hour). `machines_by` and `rate_by` name the settings that the two limits come from."""
+    """What a job may rent at once, regardless of other rented machines: the most machines, and the most that these may
+    cost together (nano-USD per hour). `machines_by` and `rate_by` name the settings that define the two limits."""
 
     machines: float = inf
     nano_usd_per_hour: float = inf
@@ -31,7 +31,7 @@ class RentLimits:
     rate_by: str = ""
 
     def allow(self, machines: int, nano_usd_per_hour: float) -> bool:
-        """Whether a job may have that many machines if together they cost `nano_usd_per_hour`."""
+        """Whether a job may have this many machines if together they cost `nano_usd_per_hour`."""
         return machines <= self.machines and nano_usd_per_hour <= self.nano_usd_per_hour
 
     def passed_by(self, machines: int) -> str:
@@ -74,8 +74,8 @@ NO_RESERVE = Reserve()
 class Demand:
     """A job and its progress. All times are in seconds of market time.
 
-    - `total_steps`: None until the trainer has reported how many steps its epochs are.
-    - `done_steps`: those that are saved in a checkpoint or held by a running machine.
+    - `total_steps`: None until the trainer has reported the number of steps in its epochs.
+    - `done_steps`: the steps that are saved in a checkpoint or held by a running machine.
     - `spent_nano_usd`: what counts against the budget so far.
     - `checkpoint_s`: the time that one save takes.
     - `handover_s`: the time without training during a move (None: one save and one restore).
@@ -84,18 +84,19 @@ class Demand:
     - `bucket_region`: the region of the bucket that keeps them; "" if it is not known, None if the bucket is in no
       cloud (a store with an address of its own).
     - `setup_s`: the time that setting up the job's environment adds to each machine's start, within a factor of two.
-    - `idle_s`: for how long the job has run nowhere, since it last trained, was submitted or was resumed; 0 while it
-      runs.
-    - `excluded`: (offer id, reason) of offers that failed this job lately and must not be used now.
-    - `reserved`: offers that are other jobs' now, because it is their turn. The job may stay on one where it runs.
+    - `idle_s`: the time that the job has not been running, since it last trained, was submitted or was resumed; 0 while
+      it runs.
+    - `excluded`: (offer id, reason) of offers that recently failed this job and must not be used now.
+    - `reserved`: offers reserved for other jobs, because it is their turn. The job may stay on an offer where it
+      already runs.
     - `priority`: among competing jobs, those with a higher priority come first.
     - `project_weight`: the weight of the job's project when jobs share the time of machines; None if no project has a
       weight, so that each job counts with its own.
     - `rent`: the limits on what the job may rent.
-    - `hurries`: the deadline is not the job's own, but what jobs that come after it need to be on time.
-    - `own_due_ms`: its own deadline then (epoch ms); None if it has none.
-    - `reserve`: what its budget must pay for besides the work.
-    - `typed_name`: what commands take for the job; "": its name.
+    - `hurries`: the deadline is not the job's own, but the one that later jobs need it to meet.
+    - `own_due_ms`: in that case, the job's own deadline (epoch ms); None if it has none.
+    - `reserve`: what its budget must cover in addition to the work.
+    - `typed_name`: the name or id to use for the job in commands; "": its name.
     """
 
     job: Job
@@ -147,8 +148,8 @@ class Demand:
 class Underway:
     """A voluntary move to the offer `to` that has begun, for `reason`.
 
-    `ready`: the new machine has started; `restored`: it also holds the checkpoint. Aborting the move does not bring
-    back what these steps have cost.
+    `ready`: the new machine has started; `restored`: it also holds the checkpoint. Aborting the move does not recover
+    the cost of these steps.
     """
 
     to: str
@@ -183,7 +184,8 @@ class MoveLimits:
     A move must meet three conditions. It must gain `move_margin` times its own cost ("balanced consolidation",
     Karpenter). It must gain at least the share `min_gain` of what staying would cost, because prices fluctuate: list
     prices of spot machines change by 5 % in the median and by up to 22 % at the 90th percentile (GCP, 2023 to 2026).
-    And it must gain `least_saving_nano_usd` beyond its own cost, because for less, a job is not worth disturbing.
+    And it must gain `least_saving_nano_usd` beyond its own cost, because a smaller gain does not justify interrupting a
+    job.
     """
 
     min_dwell_s: float = 3_600.0

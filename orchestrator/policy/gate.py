@@ -1,6 +1,6 @@
 """The gate for voluntary moves: a job stays unless a move pays for itself, with a margin, for as long as it lasts.
 
-A move is judged over the rest of the work, but at most over as much of it as one day of staying does, because prices
+A move is judged over the rest of the work, but at most over the part that staying would finish in a day, because prices
 change too much to look further ahead. For that share of the work, staying must cost more than the target plus
 `move_margin` times the cost of moving (both machines billed during start-up, the gap in training, egress), by
 `min_gain`. The machines that the job is expected to lose count on both sides (each costs a start-up, repeated work and
@@ -36,7 +36,7 @@ def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_m
     ms), and may move after that."""
     if probe_until_ms is not None:
         return (
-            f"is on probe here for {(probe_until_ms - running.since_ms) / 60_000:.0f} min"
+            f"is on a probe here for {(probe_until_ms - running.since_ms) / 60_000:.0f} min"
             if at_ms < probe_until_ms
             else ""
         )
@@ -48,7 +48,7 @@ def held_back(running: Running, at_ms: int, limits: MoveLimits, *, probe_until_m
 
 
 def settled_ms(running: Running, limits: MoveLimits) -> int:
-    """The market time (ms) from which a job has been where it is for long enough to move again."""
+    """The market time (ms) from which a job has been on its machine long enough to move again."""
     return max(running.last_migration_ms or 0, running.since_ms) + round(limits.min_dwell_s * 1000)
 
 
@@ -81,16 +81,16 @@ class _Move:
 
     @lazily
     def lateness(self) -> float:
-        """The logarithm of the time until the job trains at the target, relative to the time of its work left where it
-        is. If it is positive, the move takes longer than the work."""
+        """The logarithm of the time until the job trains at the target, relative to the time that the remaining work
+        takes on its present machine. If it is positive, the move takes longer than the work."""
         return math.log(max(self.there.move_billed_s, 1e-3) / max(self.here.run_s, 1e-3))
 
     @lazily
     def lasts(self) -> float:
         """The share of the work within which a move must have paid for itself.
 
-        - From spot: until the first loss of either machine, and a day at most. A loss takes the job to the best offer
-          of that time, whether it has moved or not.
+        - From spot: until the first loss of either machine, and a day at most. After a loss, the job goes to the best
+          offer at that time, whether it has moved or not.
         - From on-demand to spot, with a deadline: until the first loss, because the job may have to go back then.
         - From on-demand to spot, without a deadline: a day at most.
         - Between machines that are not lost: all of the work.
@@ -120,8 +120,8 @@ class _Move:
         yield _Test(self.lasts, 1.0, 0.0, limits.least_saving_nano_usd)
 
     def burden(self, objective: Objective, test: _Test) -> float:
-        """The logarithm of what the move costs, relative to the most at which it passes a test; at most 0 if it
-        passes."""
+        """The logarithm of the cost of the move, relative to the highest cost at which it passes a test; at most 0 if
+        it passes."""
         limit, seconds = self.limit(objective, test)
         costs = self.costs(test.share)
         return log_value(objective, test.share * costs.there + test.margin * costs.moving, seconds) - limit
@@ -153,8 +153,8 @@ def worth_moving(objective: Objective, forecast: Forecast, stay: int, go: int, l
 def burden(objective: Objective, forecast: Forecast, stay: int, go: int, limits: MoveLimits) -> float:
     """How close a move from row `stay` to row `go` is to not paying; it pays if the result is at most 0.
 
-    This is the larger of two logarithms: what the move costs (by the objective, with its margin) relative to the most
-    at which it pays, and the time that it takes relative to that of the work left.
+    This is the larger of two logarithms: the cost of the move (by the objective, with its margin) relative to the
+    highest cost at which it pays, and the time that it takes relative to that of the remaining work.
     """
     move = _Move.of(forecast, stay, go)
     return max(move.lateness, *(move.burden(objective, test) for test in move.tests(limits)))
@@ -171,8 +171,8 @@ def promise(forecast: Forecast, ranking: Ranking, stay: int, go: int) -> tuple[i
 
     From spot, it lasts until the first loss of either machine. A machine that is not lost would be kept to the end, so
     from there the saving lasts until a loss takes the job back to such a machine, because there is no time to wait for
-    spot capacity. The way back costs egress. What could be saved after that is promised by the next move. Expected
-    price changes are included, because the forecast uses mean prices.
+    spot capacity. The way back costs egress. The next move counts what could be saved after that. Expected price
+    changes are included, because the forecast uses mean prices.
     """
     move = _Move.of(forecast, stay, go)
     lasts, way_back = move.lasts, 0.0
@@ -213,11 +213,11 @@ def price_worth_moving(objective: Objective, forecast: Forecast, stay: int, go: 
 def price_worth_choosing(
     objective: Objective, forecast: Forecast, ranking: Ranking, row: int, rival: int
 ) -> int | None:
-    """The highest present price (nano-USD per hour) at which `row` is no worse than `rival` for a job that runs
-    nowhere.
+    """The highest present price (nano-USD per hour) at which `row` is no worse than `rival` for a job that is not
+    running.
 
-    None if there is no such price, or if the objective ignores cost. What going elsewhere after losses adds is assumed
-    not to change with the price.
+    None if there is no such price, or if the objective ignores cost. The cost of using other offers after losses is
+    assumed not to change with the price.
     """
     if objective.cost_weight == 0:
         return None

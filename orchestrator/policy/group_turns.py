@@ -6,13 +6,13 @@ for a job, those offers are reserved for the others. Under `cheapest`, a job dec
 where no quota binds, each job is decided alone. Under the other policies it uses only the way that it was given, unless
 it has a deadline: then its own forecast of risks and delays may need other ways.
 
-Moving has a cost, so a running job is planned as if it were faster where it is: by what a move must gain and by the
-time that it takes. Under a fairness policy, jobs take turns, at most once a round. Under the others, a job keeps its
-machine for as long as the plan uses it there, and gives way only to a job that would otherwise be late; it moves to the
-way that the plan has for it as soon as there is room. Under `cheapest`, of the jobs that wait for the same machines the
-shortest is next; the order makes no difference to the cost. Under `makespan`, a job counts for more the longer the jobs
-take that must wait for it. Under every policy, jobs hurry for those with deadlines that must wait for them, if all can
-be on time so.
+Moving has a cost, so a running job is planned as if it were faster on its present machine: by the gain that a move
+requires and by the time that it takes. Under a fairness policy, jobs take turns, at most once a round. Under the
+others, a job keeps its machine for as long as the plan uses it there, and gives way only to a job that would otherwise
+be late; it moves to the way that the plan has for it as soon as there is room. Under `cheapest`, of the jobs that wait
+for the same machines the shortest is next; the order makes no difference to the cost. Under `makespan`, a job counts
+for more, the longer the jobs that wait for it will take. Under every policy, jobs hurry for later jobs with deadlines,
+if all can meet their deadlines that way.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class GroupRules:
 
 
 LAST = 1e-6
-"""The precedence of a job that would have to give way before it is done."""
+"""The precedence of a job that would have to give way before it has finished."""
 Parts = Mapping[str, Mapping[str, float]]
 """The part of its time that a job is planned to spend on each offer, by job id and offer id."""
 NO_PARTS: Parts = MappingProxyType({})
@@ -154,7 +154,7 @@ def group_turns(
 
 
 def _by_id(demands: Sequence[Demand]) -> list[Demand]:
-    """In this order, so that the order in which they were given makes no difference where plans are equally good."""
+    """Sorted, so that the input order does not decide between equally good plans."""
     return sorted(demands, key=lambda each: each.job.id)
 
 
@@ -239,8 +239,8 @@ def _precedence(
 def _where_planned(
     contenders: Sequence[Contender], shares: Floats, way: Mapping[str, int], room: Room
 ) -> tuple[Contender, ...]:
-    """The contenders, those moved that keep a machine for which the plan has no use, while there is room for them where
-    it has: otherwise a machine would be idle until their turns end. Urgent jobs stay."""
+    """The contenders. A job that keeps a machine for which the plan has no use moves to one that the plan uses, if
+    there is room; otherwise a machine would be idle until its turn ends. Urgent jobs stay."""
     left = room.most - sum(room.each[:, way[each.job_id]] * each.takes for each in contenders if each.job_id in way)
     found = list(contenders)
     for index, each in enumerate(contenders):

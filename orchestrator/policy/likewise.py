@@ -1,7 +1,7 @@
-"""Likewise: other offers that would do as well as the chosen one, so that a single launch can ask for all of them.
+"""Likewise: other offers that are as good as the chosen one, so that a single launch can request all of them.
 
 A refused launch costs seconds, and the next offer of the plan would mostly be the same machine in another zone, or a
-larger one with the same GPUs. Alternatives are given only to jobs that run nowhere or must leave their machine. A
+larger one with the same GPUs. Alternatives are given only to jobs that are not running or must leave their machine. A
 voluntary move is not urgent, and its gate has judged a single target. Offers that the job must not use (in back-off,
 just lost, excluded) are not among them, because its plan rejects them.
 """
@@ -63,7 +63,8 @@ def close(one: Alternative, chosen: Alternative) -> bool:
 def within_quotas(
     placements: Iterable[Placement], demands: Mapping[str, Demand], under_way: Collection[str], market: Market
 ) -> Iterator[Placement]:
-    """The placements, with only those offers in `also` that fit into the quotas beside the machines of all other jobs.
+    """The placements, keeping only the offers in `also` for which the quotas have room in addition to all other jobs'
+    machines.
 
     Jobs in `under_way` are left as they are, because the market already counts their machines.
     """
@@ -99,7 +100,7 @@ def _with_room(placement: Placement, nodes: int, market: Market, free: Counter[Q
 
 def _no_less(other: Shape, chosen: Shape) -> bool:
     """Whether a shape is the chosen one, or has the same GPUs and at least as much of everything else. Shapes without
-    GPUs are not compared, because nothing says how fast another type is."""
+    GPUs are not compared, because the speed of another type is unknown."""
     if other.instance_type == chosen.instance_type:
         return other.provider == chosen.provider
     same_gpus = chosen.gpu is not None and (other.gpu, other.gpu_count) == (chosen.gpu, chosen.gpu_count)

@@ -29,7 +29,7 @@ import numpy as np
 from orchestrator.perf import Floats, InstanceKind, Posterior, kind_name, student_quantile
 
 PROBE_MINUTES = 8.0
-MOST_PROBES = 3  # a probe may last this many times as long for a program too slow to be measured sooner
+MOST_PROBES = 3  # for a program too slow to be measured sooner, a probe may last this many times as long
 LONGEST_PROBE_S = PROBE_MINUTES * 60 * MOST_PROBES
 _SLICES = 24
 _LOOKED_AT = 6  # only this many kinds are examined two probes ahead: those whose probe alone is worth most
@@ -49,7 +49,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What to do: probe the option with index `probe` for `minutes`, or (None) commit to `commit` now, for `reason`.
+    """The decision: probe the option with index `probe` for `minutes`, or (None) commit to `commit` now, for `reason`.
 
     `saving_nano_usd` is the expected saving, net of the probe's cost `cost_nano_usd`; `finish_nano_usd` is the expected
     cost of finishing on `commit` without a probe.
@@ -112,7 +112,7 @@ def advise(
     name = kind_name(options[best].kind)
     if saving <= 0:
         return none(f"the best probe ({name}) costs more than it is expected to save")
-    reason = f"{minutes:g} min on {name} should save more than they cost"
+    reason = f"{minutes:g} min on {name} should save more than it costs"
     return Advice(best, commit, minutes, saving, float(probes[best]), finish, reason)
 
 

@@ -10,12 +10,12 @@ from orchestrator.policy.demand import Demand
 from orchestrator.policy.groups.time_slices import Contender
 
 STARVED_S = 86_400.0
-"""Market seconds. A job that has run nowhere for longer gets the highest priority, so that priorities delay a job by a
-day at most."""
+"""Market seconds. A job that has waited longer than this gets the highest priority, so priorities delay a job by at
+most a day."""
 
 
 def priority_of(own: int, highest: int, idle_s: float) -> int:
-    """The effective priority of a job that has run nowhere for `idle_s` (market seconds). `own` is the priority of its
+    """The effective priority of a job that has not run for `idle_s` (market seconds). `own` is the priority of its
     project, `highest` the highest of all projects."""
     return max(own, highest) if idle_s > STARVED_S else own
 

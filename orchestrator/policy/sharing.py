@@ -98,8 +98,8 @@ def _rank(demand: Demand, now: Placement, instead: Placement, units: int) -> tup
 def _loss(demand: Demand, now: Placement, instead: Placement) -> float:
     """How much worse another placement is, in nano-USD.
 
-    This is the additional cost, plus how much later the job ends at the hourly price that it pays, both weighted as in
-    its objective. If the job's cost is unknown, it is the additional price for a day.
+    This is the additional cost, plus the delay times the hourly price that the job pays, both weighted as in its
+    objective. If the job's cost is unknown, it is the additional price for a day.
     """
     objective = demand.job.spec.objective
     if now.cost_nano_usd is None or instead.cost_nano_usd is None:

@@ -34,7 +34,7 @@ GAPS = 9.0
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a job has had so far, in seconds of market time.
+    """The machine time that a job has had so far, in seconds of market time.
 
     `age_s` is for how long it has wanted a machine, and `waited_s` is the time since it last trained. Within the last
     rounds (groups.time_slices.WINDOW), `there_s` is for how long it took part, and `had_s` for how long it trained on
@@ -74,8 +74,8 @@ class Rules:
     """The rules of time sharing.
 
     `held` are the machines that these jobs have, and those that are being released, as pairs of (offer id, how many).
-    `most_machines` and `most_usd_per_h` are what the installation's limits leave besides all other machines. A turn may
-    end once it has lasted `least_s`.
+    `most_machines` and `most_usd_per_h` are the room that the installation's limits leave in addition to all other
+    machines. A turn may end once it has lasted `least_s`.
     """
 
     fairness: Fairness

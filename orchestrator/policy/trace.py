@@ -1,4 +1,4 @@
-"""Trace: how `decide` came to a decision: the rule by which it compared, the facts that counted, and each option with
+"""Trace: how `decide` reached a decision: the rule that compared the options, the facts it used, and each option with
 its value.
 
 It calls the same functions as `decide`, but decides nothing itself.
@@ -28,21 +28,21 @@ from orchestrator.policy.ranking.patience import Weighed, weighed
 from providers.money import about_usd
 
 MOST_OPTIONS = 8
-BY_DEADLINE = "the expected cost to finish in time, if the best is done from now on (value table over slack)"
+BY_DEADLINE = "the expected cost to finish in time, with the best decisions from now on (value table over slack)"
 BY_ODDS = (
-    "the probability of keeping deadline and budget, which no offer keeps for certain; spot on which the job's speed "
+    "the probability of meeting deadline and budget, which no offer is certain to meet; spot on which the job's speed "
     f"is measured first counts as equal to the best if it is at most {100 * SURER:g} points less likely"
 )
 NEAR = f"the earliest finish (within {TIME_TOLERANCE:.0%} of it, by cost)"
 BY_TIME = f"{NEAR}, because the deadline cannot be met"
-BY_GATE = "what a move costs, as a share of the most at which it pays: up to 1, it does"
+BY_GATE = "the cost of a move, divided by the highest cost at which it pays: it pays if the result is at most 1"
 
 
 def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | None, *, limits: MoveLimits) -> Trace:
-    """How the present decision about a job comes about; the first option is the decision.
+    """How the present decision about a job was made; the first option is the decision.
 
-    The value of an option is a multiple of the best option's. For a running job, it is what a move costs as a multiple
-    of the most at which it pays.
+    The value of an option is a multiple of the best option's. For a running job, it is the cost of a move divided by
+    the highest cost at which the move pays.
     """
     market = of_machines(market, demand.nodes)
     filtered, forecast = considered(demand, Filter(market, limits), market, perf, running, None)
@@ -61,7 +61,7 @@ def trace(demand: Demand, market: Market, perf: PerfBook, running: Running | Non
 
 
 def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[tuple[str, str]]:
-    """The facts that counted, with units."""
+    """The facts used in the decision, with units."""
     market, found = filtered.market, []
     shut = filtered.awaited.tolist()
     found.append(("offers", f"{int(filtered.usable.sum())} can be used now, {len(shut)} lack capacity"))
@@ -79,9 +79,9 @@ def _facts(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filte
         best = int(ranking.order[0])
         found.append((f"losses at {market.ids[best]}", market.hazard_provenance(best)))
     for row, wait_s in zip(shut, wait_seconds(market, filtered.awaited).tolist(), strict=True):
-        seen = f"{int(market.returns[row])} seen to end"
+        seen = f"{int(market.returns[row])} outages observed to their end"
         outage = f"an outage there lasts {span(3600 * outage_h(market, row))} on average ({seen})"
-        found.append((market.ids[row], f"expected back in {span(wait_s)}: {outage}"))
+        found.append((market.ids[row], f"expected to be available again in {span(wait_s)}: {outage}"))
     return found[: 2 * MOST_OPTIONS]
 
 
@@ -129,7 +129,7 @@ def _of_running(
     ranking: Ranking,
     facts: tuple[tuple[str, str], ...],
 ) -> Trace:
-    """The trace of a running job. The option that `decide` chose comes first, then the others as they are ranked."""
+    """The trace of a running job. The option that `decide` chose comes first, then the others in ranked order."""
     decided = decide([demand], market, perf, {demand.job.id: running}, limits=limits).placements[0]
     first = None if decided.offer_id is None else market.row(decided.offer_id)
     current, order = forecast.pool.current, ranking.order.tolist()
@@ -137,7 +137,7 @@ def _of_running(
     told = (*facts, ("decision", decided.reason))
     if current is None or ranking.mode != "safe" or ranking.rejection_reasons[current] != NONE:
         return _ranked(demand, forecast, ranking, market, told, rows)
-    moves = f"must gain {limits.move_margin:g} times their cost, and {limits.min_gain:.0%} of what staying costs"
+    moves = f"must gain {limits.move_margin:g} times their cost, and {limits.min_gain:.0%} of the cost of staying"
     objective = demand.job.spec.objective
     values = [
         1.0

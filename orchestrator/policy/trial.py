@@ -1,5 +1,4 @@
-"""Trial: applies the probe rule (probe.py) to real offers, to find the one on which to probe a long job before it
-commits.
+"""Trial: applies the probe rule (probe.py) to real offers, to find the offer on which to probe a long job first.
 
 The options are the best offer of each kind of hardware that may keep the job's limits. A probe costs the move there,
 the minutes on it and the move back. Time counts as money, at the rate at which the objective trades the two where the
@@ -45,8 +44,8 @@ def trial(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast, ra
     all kinds are declared (simulated ones), the number of steps is unknown, limits are in danger, the objective ignores
     money, or the job is not measured yet where it is.
 
-    A job of unknown speed is measured at no extra cost wherever it starts. So it starts where it is expected to be
-    best, and the rule says what to try next if the measurement is as expected.
+    A job of unknown speed is measured at no extra cost wherever it starts. So it starts on the offer that is expected
+    to be best, and the rule says what to try next if the measurement is as expected.
     """
     pool, objective, here = forecast.pool, demand.job.spec.objective, forecast.pool.current
     if (
@@ -138,7 +137,7 @@ def _options(demand: Demand, market: Market, perf: PerfBook, forecast: Forecast,
     commit = pool.at(rows[0])
     second = objective.time_weight / objective.cost_weight * float(forecast.mid.cost[commit])
     second /= max(float(forecast.mid.seconds[commit]), 1e-3)
-    # A job that stays pays nothing to be there; after a probe elsewhere it must start there again.
+    # Staying costs no start; after a probe elsewhere, the job must start here again.
     again = float(pool.price_s[commit] * pool.start_s[pool.cell[commit]]) if rows[0] == pool.current else 0.0
     to_return = Routes(demand, market).from_sites(market.place(rows[0]), demand.checkpoint_bytes)
     back = again + to_return * (pool.current is not None)

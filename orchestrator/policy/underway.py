@@ -1,12 +1,12 @@
 """Underway: decides whether a move that has begun still pays, now that prices, progress and costs have changed.
 
-This is asked before each step that costs money or cannot be undone. What the move has cost so far is spent either way
-(Forecast counts only the rest), so the move continues if the rest of it gains anything, or if it keeps a limit that
+The engine asks before each step that costs money or cannot be undone. The cost of the move so far is spent either way
+(Forecast counts only the rest), so the move continues if the rest of it gains anything, or if it meets a limit that
 staying would miss. Starting a move requires more (gate.py); the difference keeps jobs from moving back and forth.
 
-A job that cannot stay where it is, or runs nowhere, continues its move with two exceptions: the target misses a limit
-that another offer keeps, or another offer is better by as much as a voluntary move must gain. An unmeasured job also
-changes to an offer that costs less to try by that much.
+A job that cannot stay, or is not running, continues its move with two exceptions: the target misses a limit that
+another offer meets, or another offer is better by as much as a voluntary move must gain. An unmeasured job also
+switches to an offer that costs that much less to try.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ EARLIER = 0.9  # a late job changes to another offer only if that takes less tha
 def weighed_again(builder: PlacementBuilder, move: Underway, here: int | None, limits: MoveLimits) -> Placement:
     """ "move" to continue, or "stay" with the reason to abort the move.
 
-    `here` is the row where the job runs. If its offer has no price any more, the move continues unless its target is
-    ruled out. For a job that cannot
-    stay anywhere, "stay" means that another offer must be found.
+    `here` is the row where the job runs. If its offer no longer has a price, the move continues unless its target is
+    ruled out. For a job that has nowhere to stay, "stay" means that another offer must be found.
     """
     target, current = builder.filtered.target, builder.filtered.current
     if target is None:
@@ -89,7 +88,7 @@ def _better_elsewhere(builder: PlacementBuilder, move: Underway, target: int, li
 
 
 def _why_ruled_out(builder: PlacementBuilder, move: Underway, target: int) -> str:
-    """Why the job may not use the target at all, or misses a limit there that another offer keeps; else empty."""
+    """Why the job may not use the target at all, or misses a limit there that another offer meets; else empty."""
     demand, market, forecast, ranking = builder.demand, builder.market, builder.forecast, builder.ranking
     if ranking.rejection_reasons[target] == NONE:
         return ""

@@ -1,4 +1,4 @@
-"""Unmeasured: chooses where a job of unknown speed starts: on an offer that may well be best and costs little to try.
+"""Unmeasured: chooses where a job of unknown speed starts: on an offer that could be the best and costs little to try.
 
 Speed ratios between kinds of hardware are uncertain. A kind counts as a candidate if its best offer beats the expected
 best with a probability of at least one in four. Among the candidates, the job starts where the first minutes, until it

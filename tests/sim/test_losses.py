@@ -434,7 +434,7 @@ def test_a_job_that_waits_for_its_machine_says_so_once(home: SimulatedInstallati
     home.until(lambda: bool(home.events(job, "job.waits")))
     home.run_for(600)
     (reported,) = home.events(job, "job.waits")
-    assert reported.message.startswith(f"waiting for {CHEAP.id}; it should be back in about ")
+    assert reported.message.startswith(f"waiting for {CHEAP.id}; it should be available again in about ")
 
 
 def test_three_machines_that_one_outage_takes_shut_their_offer_as_long_as_one(home: SimulatedInstallation) -> None:

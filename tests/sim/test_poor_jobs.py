@@ -76,7 +76,7 @@ def test_a_budget_that_pays_for_no_machine_is_set_and_says_what_is_enough_to_ren
     said = commands.set_budget(home.installation, "job", "0.015", caller=ME).message
     (enough,) = re.findall(
         r"; it is still too small to rent a machine; to continue: tradewind budget set job USD \(\$(\S+) is enough to "
-        r"rent a machine; training takes more\), then tradewind resume job$",
+        r"rent a machine; training costs more\), then tradewind resume job$",
         said,
     )
     said = commands.set_budget(home.installation, "job", enough, caller=ME).message

@@ -1,7 +1,8 @@
-"""Certificates: a bound on any answer, computed from prices alone (weak duality), whatever the source of the prices.
+"""Certificates: a bound on any answer, computed from prices alone (weak duality), regardless of the source of the
+prices.
 
-Given any prices mu >= 0 of the limits and weights lambda >= 0 of the conditions, what the limits of a problem are worth
-bounds what its jobs can be worth. The solver need not be trusted: wrong prices give a poor bound, but never a false
+Given any prices mu >= 0 of the limits and weights lambda >= 0 of the conditions, the value of a problem's limits bounds
+the value that its jobs can reach. The solver need not be trusted: wrong prices give a poor bound, but never a false
 one.
 """
 

@@ -74,7 +74,8 @@ class Collection:
     - `kind` (jobs,): the job's kind in `together`.
     - `start_s` (jobs, ways): how long the job's next start takes in a way, 0 if it need not start. None: starts are not
       counted.
-    - `after_s` (jobs,): how long the jobs take that can only start when the job has ended. None: there are none.
+    - `after_s` (jobs,): the duration of the jobs that can only start when the job has ended. None: there are no such
+      jobs.
     """
 
     rate: Floats
@@ -178,7 +179,7 @@ def collection(
     nowhere = np.flatnonzero(~(rate > 0).any(axis=1))
     if len(nowhere):
         raise InfeasibleError(
-            f"no throughput is known for job {nowhere[0]}, on any offer", hint="measure it, or state its throughput"
+            f"no throughput is known for job {nowhere[0]} on any offer", hint="measure it, or declare its throughput"
         )
     return Collection(
         rate,

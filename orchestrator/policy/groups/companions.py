@@ -5,10 +5,10 @@ job, relative to alone) add up to more than 1. A pair is counted on only if that
 intervals and its memory is likely to fit; the policy then uses those lower rates.
 
 There are two reasons for this caution. A policy looks for the best pairs, and so finds those that were overestimated.
-And under a fairness policy, a single job that gets less than it was promised spoils the whole plan, while a pair that
-is left out costs only what it would have gained (benchmarks/colocation.py). The lower end of a measured pair is close
-to its real rate. If a rate beside another job is above the estimated rate alone, the estimate is too low, because
-sharing does not make a job faster: the rate counts as the estimated rate alone.
+And under a fairness policy, a single job that gets less than planned makes the whole plan worse, while leaving out a
+pair costs only its gain (benchmarks/colocation.py). The lower end of a measured pair is close to its real rate. If a
+rate beside another job is above the estimated rate alone, the estimate is too low, because sharing does not make a job
+faster: the rate counts as the estimated rate alone.
 """
 
 from __future__ import annotations

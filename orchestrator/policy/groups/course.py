@@ -1,7 +1,7 @@
-"""Course of a joint plan: when each job can start, when it ends and what it costs. Pure; an estimate.
+"""Course of a joint plan: when each job can start, when it ends and how much it costs. Pure; an estimate.
 
-The control plane plans again whenever a job ends: what the job had is divided among the others, and jobs that come
-after it can start. The course does the same: it plans the jobs that can run, goes on to the next end, and plans again.
+The control plane plans again whenever a job ends: its machines are divided among the others, and jobs that come after
+it can start. The course does the same: it plans the jobs that can run, advances to the next end, and plans again.
 Between two plans, time is shared as the plan says, and any fraction of a machine is available. Moves and interruptions
 are not counted.
 """
@@ -110,7 +110,7 @@ def course(
 
 def by_course(question: Asked, policy: GroupPolicy, after: Order) -> bool:
     """Whether only its course says how good a plan is: under makespan, if some jobs come after others, or if some have
-    deadlines. Then shares do not stay as they are: what a job has to have for its deadline is free when it has ended.
+    deadlines. Then shares change over time: the machines that a job needs for its deadline are free when it has ended.
     """
     due = bool(np.isfinite(question.jobs.deadline_s).any())
     return policy == "makespan" and (due or any(after.values()))
@@ -118,8 +118,8 @@ def by_course(question: Asked, policy: GroupPolicy, after: Order) -> bool:
 
 def judged(question: Asked, plan: Joint, unfolded: Course, after: Order) -> Joint:
     """The plan of least makespan with the end of its course as its value. The bound counts the starts, and so does the
-    course; it is that of the same jobs without deadlines. If the end is not known, or the time is up, the plan stays as
-    it is."""
+    course; it is that of the same jobs without deadlines. If the end is not known, or the time is up, the plan is not
+    changed."""
     if not math.isfinite(unfolded.ends_s):
         return plan
     if not any(after.values()):
@@ -182,7 +182,7 @@ def _planned(
 
 
 class _Unfolding:
-    """The state of a course: the time, what is left of each job and of its start, and what it has cost so far."""
+    """The state of a course: the time, the rest of each job and of its start, and its cost so far."""
 
     def __init__(self, question: Asked, plan: Joint, before: Before) -> None:
         jobs = len(question.demands)

@@ -36,7 +36,7 @@ class Uncertified(LimitError):
     def __init__(self, why: str) -> None:
         super().__init__(
             f"the solver's plan could not be verified: {why}",
-            hint="plan jobs of such different sizes in groups of their own",
+            hint="plan jobs of very different sizes in separate groups",
         )
 
 
@@ -44,10 +44,10 @@ def solve(program: Program, *, gap: float = 5e-3, central: bool = False, until: 
     """The best answer, exactly; for a large program of jobs that all differ, a certified answer within `gap` of the
     best.
 
-    `central`: if several answers are the best, return one in their middle, which does not cut any job's time without
-    need. When the time of `until` is up, the better answer of the two engines is returned; it is not `in_time`, but its
-    certificate holds. Raises InfeasibleError if the limits contradict each other, and LimitError if the time is up and
-    no answer has a meaningful certificate.
+    `central`: if several answers are the best, return one in their middle, which does not cut any job's time
+    unnecessarily. When the time of `until` is up, the better answer of the two engines is returned; it is not
+    `in_time`, but its certificate holds. Raises InfeasibleError if the limits contradict each other, and LimitError if
+    the time is up and no answer has a meaningful certificate.
     """
     until, problem = TimeLimit() if until is None else until, program.problem
     exactly = partial(solve_exactly, program, central=central)
@@ -127,7 +127,7 @@ def verify(program: Program, found: Allocation) -> None:
         raise Uncertified("a share is negative")
     reached = rates(problem, found.shares, found.together)
     if program.at_least is not None and _slower(reached, program.at_least).any():
-        raise Uncertified("a job is slower than it must be")
+        raise Uncertified("a job is slower than required")
     if len(found.certificates) != len(program.terms):
         raise Uncertified("a term has no certificate")
     for term, certificate in zip(program.terms, found.certificates, strict=True):
@@ -141,7 +141,7 @@ def verify(program: Program, found: Allocation) -> None:
 
 
 def _slower(reached: Floats, needs: Floats) -> Flags:
-    """(jobs,): whether a job lacks part of what it needs. One that needs nothing lacks nothing, even if the solver's
+    """(jobs,): whether a job lacks part of what it needs. A job that needs nothing lacks nothing, even if the solver's
     rounding errors put its time slightly below zero."""
     found: Flags = (needs > 0) & (reached < needs * (1 - TOLERANCE) - 1e-12)
     return found

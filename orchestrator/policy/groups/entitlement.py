@@ -10,8 +10,8 @@ from orchestrator.policy.groups.problem import Floats
 
 
 def in_proportion(jobs: Collection) -> Floats:
-    """(jobs,): steps/s if all of a job's time went to the ways in proportion to their numbers of GPUs, whatever the
-    other jobs do (Gavel, Narayanan et al., OSDI 2020, section 4.1)."""
+    """(jobs,): steps/s if all of a job's time went to the ways in proportion to their numbers of GPUs, regardless of
+    the other jobs (Gavel, Narayanan et al., OSDI 2020, section 4.1)."""
     gpus = _limited(jobs)
     return np.asarray(jobs.rate @ (gpus / gpus.sum()))
 
@@ -30,7 +30,7 @@ def _limited(jobs: Collection) -> Floats:
     gpus = jobs.supply.gpus
     if not np.isfinite(gpus).all() or not gpus.sum() > 0:
         raise InfeasibleError(
-            "fairness needs a supply that is limited: of an unlimited one, everybody can have all that they want",
-            hint="state how many GPUs of each kind there are, or choose a policy about cost",
+            "a fairness policy needs a limited supply: with an unlimited supply, each job can have all that it wants",
+            hint="set the number of GPUs of each kind, or choose a policy that minimizes cost",
         )
     return gpus

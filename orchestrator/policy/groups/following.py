@@ -1,5 +1,5 @@
-"""Following: what the jobs that can run now have to know of those that come after them: how long these take, under
-`makespan`; and their deadlines, under every policy."""
+"""Following: what jobs that can run now must know about the jobs after them: how long those take, under `makespan`, and
+their deadlines, under every policy."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def knowing_what_follows(
 
 def in_time_for_what_follows(question: Asked, of_all: Asked, after: Order) -> Asked:
     """The question about jobs that can run now, with deadlines so early that the jobs `of_all` that come after them can
-    be on time, too. Each of these is assumed to run where it is fastest, from when it can start. A job hurries only
-    where its own budget surely pays for it, and not at all if it cannot be in time there."""
+    be on time, too. Each of these is assumed to run where it is fastest, from when it can start. A job hurries only on
+    offers that its own budget certainly pays for, and not at all if it cannot be in time there."""
     of_job, _ = _due_s(of_all, after)
     jobs, own_s, paid = question.jobs, question.jobs.deadline_s, question.paid
     due_s = np.array([of_job[each.job.id] for each in question.demands])
@@ -56,7 +56,7 @@ def in_time_for_what_follows(question: Asked, of_all: Asked, after: Order) -> As
 
 
 def before_deadlines(jobs: Iterable[Job]) -> set[str]:
-    """The ids of the jobs that one of these with a deadline comes after, directly or not."""
+    """The ids of all direct and indirect predecessors of the jobs here that have deadlines."""
     after = {job.id: job.after for job in jobs}
     found, ahead = set[str](), [each for job in jobs if job.deadline_at_ms is not None for each in job.after]
     while ahead:
@@ -74,7 +74,7 @@ def due_for_what_follows(
     running: Mapping[str, Running],
     limits: MoveLimits,
 ) -> Mapping[str, int]:
-    """By job id, when those of these jobs have to end (epoch ms) that must end earlier than by their own deadlines, so
+    """By job id, the earlier deadlines (epoch ms) of those of these jobs that must end before their own deadlines, so
     that the jobs `later`, which come after them, can be on time. A tenth of the time is kept in reserve, or as much as
     there is.
 

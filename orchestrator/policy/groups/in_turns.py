@@ -300,7 +300,7 @@ class _Layout:
         row, column, value, most = limits
         x = self._within_limits(found.x)
         if (summed(self.of_class, self.part * x, len(self.count)) < 1 - TOLERANCE).any():
-            raise Uncertified("a job is slower than it must be")
+            raise Uncertified("a job is slower than required")
         gains = weights[self.of_class] * self.part - cost - summed(column, prices[row] * value, len(cost))
         worth = np.zeros(times)
         np.maximum.at(worth, self.of_class * len(self.ends_s) + self.period, gains)

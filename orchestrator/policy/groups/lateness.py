@@ -37,7 +37,7 @@ class Lateness:
 
 
 def lateness(jobs: Collection, until: TimeLimit) -> Lateness:
-    """Who is late. `jobs`: with their starts. Raises LimitError when the time is up."""
+    """Which jobs are late. `jobs`: with their starts. Raises LimitError when the time is up."""
     due_s = windows(jobs)
     if takes_turns(jobs):
         turns = least_late(jobs, until)
@@ -63,18 +63,18 @@ def conflict(names: Sequence[str], jobs: Collection, error: InfeasibleError, unt
     stated = []
     for job in found.jobs.tolist():
         left, instead = _apart_h(jobs.deadline_s[job] / 3600, found.ends_s[job] / 3600)
-        stated.append(f"{names[job]} (deadline in {left}, {instead} with what is left)")
+        stated.append(f"{names[job]} (deadline in {left}, {instead} with the remaining quota)")
     binding = [each.name for each, price in zip(jobs.quotas, found.prices, strict=True) if price > HARDLY]
     quotas = ", ".join(binding or [each.name for each in jobs.quotas])  # the price may be on a way's own limit instead
     more = f"; and {len(stated) - 8} more" if len(stated) > 8 else ""
     return InfeasibleError(
         f"not all deadlines can be met within the quotas ({quotas}): {'; '.join(stated[:8])}{more}",
-        hint="ask what a larger quota would do: --what-if quota.CLOUD.SCOPE.NAME=LIMIT; or give later deadlines",
+        hint="see the effect of a larger quota: --what-if quota.CLOUD.SCOPE.NAME=LIMIT; or set later deadlines",
     )
 
 
 def _apart_h(left_h: float, ends_h: float) -> tuple[str, str]:
-    """Both in words, with as many digits as it takes to tell them apart."""
+    """Texts for both, with enough digits to distinguish them."""
     if not np.isfinite(ends_h):
         return f"{left_h:.3g} h", "no end"
     for digits in range(3, 10):
@@ -85,8 +85,8 @@ def _apart_h(left_h: float, ends_h: float) -> tuple[str, str]:
 
 
 def require_fast_enough(names: Sequence[str], jobs: Collection) -> None:
-    """Raises InfeasibleError with the names of the jobs that no offer runs fast enough, even if they had it to
-    themselves. `jobs`: with their starts."""
+    """Raises InfeasibleError with the names of the jobs that no offer runs fast enough, even without other jobs.
+    `jobs`: with their starts."""
     slower = np.flatnonzero(on_time(jobs) > jobs.rate.max(axis=1) * (1 + 1e-7))
     if slower.size:
         slow = [
@@ -95,12 +95,12 @@ def require_fast_enough(names: Sequence[str], jobs: Collection) -> None:
         ]
         raise InfeasibleError(
             f"no offer meets the deadline of {', '.join(slow)}",
-            hint="give them later deadlines, or allow faster offers",
+            hint="set later deadlines for them, or allow faster offers",
         )
 
 
 def _too_short(takes_s: float, left_s: float) -> str:
-    takes = f"takes {span(takes_s)} on its fastest offer, start included"
+    takes = f"takes {span(takes_s)} on its fastest offer, including its start"
     if left_s <= 0:
         return f"its deadline passed {span(-left_s)} ago, and it {takes}"
-    return f"{takes}, {span(left_s)} are left"
+    return f"{takes}, but only {span(left_s)} is left"

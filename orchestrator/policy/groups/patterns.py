@@ -171,7 +171,7 @@ def one_class_each(problem: Problem) -> Problem:
 
 
 def without_closed_ways(problem: Problem) -> Problem:
-    """The same problem without the ways that need a limit of which nothing is left. Each job must have its own class.
+    """The same problem without the ways that need a used-up limit. Each job must have its own class.
 
     Raises Contradiction if a job is left without any way.
     """
@@ -182,7 +182,7 @@ def without_closed_ways(problem: Problem) -> Problem:
     stuck = np.flatnonzero((problem.rate > 0).any(axis=1) & ~(rate > 0).any(axis=1))
     if len(stuck):
         raise Contradiction(
-            f"job {stuck[0]} can run nowhere: nothing is left of the limits of every way in which it could",
+            f"job {stuck[0]} cannot run: every way in which it could run has a limit that is used up",
             hint="leave the job out, or raise a limit",
         )
     return replace(problem, rate=rate)

@@ -3,7 +3,7 @@ of each job.
 
 A *way* is an offer. Of the offers with the same kind of hardware under the same quotas, each job needs only the
 cheapest one, and the one where it runs. Rates are middle estimates, and prices are the present ones. Everything here is
-an estimate of a fluid plan, in which time is shared without the cost of moving. A job that runs nowhere pays for one
+an estimate of a fluid plan, in which time is shared without the cost of moving. A job that is not running pays for one
 start, spread over its ways in proportion to its steps (Collection.usd_per_h_started). Only `cheapest` includes starts
 in the cost that it minimizes; rates and quotas do not include them.
 
@@ -43,8 +43,8 @@ from orchestrator.policy.ranking.limits import SAFE, Bools, affordable, budget_l
 from orchestrator.policy.telling.explain import why_over_limits
 
 STAY, BY_ORDER = 1e-5, 1e-9
-"""To break ties: how much faster, relatively, a job seems to be where it runs, and how much more each later way seems
-to cost. Both are far less than the uncertainty of speeds and prices."""
+"""To break ties: how much faster, relatively, a job is assumed to be on its present way, and how much more each later
+way is assumed to cost. Both are far less than the uncertainty of speeds and prices."""
 LEAST_SHARE, RESIDUE = 1e-4, 1e-10
 """A share that is a smaller part than LEAST_SHARE of the job's largest share, or smaller than RESIDUE, is a rounding
 error of the solver."""
@@ -117,7 +117,7 @@ class Asked:
     limited: tuple[bool, ...]
     """For each way, whether a quota covers it."""
     begins_s: Floats
-    """(jobs,): the least time (seconds) that a job which runs nowhere takes to start. Deadlines in `jobs` count from
+    """(jobs,): the least time (seconds) that a job that is not running takes to start. Deadlines in `jobs` count from
     then."""
     paid: Bools
     """(jobs, ways): whether the job's own budget, if it has one, surely pays for the way, or the job runs there."""
@@ -252,8 +252,8 @@ def _rates(
     running: Running | None,
     known: dict[Hashable, dict[int, float]],
 ) -> dict[int, float]:
-    """Steps/s by row of the market, for the rows that matter to a job. `known` has those of jobs that run nowhere and
-    are equal in what matters to this.
+    """Steps/s by row of the market, for the rows that matter to a job. `known` has the results for jobs that are not
+    running and are equal in all relevant respects.
 
     Of the usable rows with the same kind of hardware under the same quotas, this is the one where the job costs least,
     including its start; for a job with a deadline, also the one that starts soonest; and the row where the job runs.
@@ -261,13 +261,11 @@ def _rates(
     name = demand.job.name
     filtered = usable(demand, filtering, filtering.market, perf, running, None)
     if demand.total_steps is None:
-        raise InfeasibleError(
-            f"{name}: the number of its steps is not known", hint="state `train.steps` in its job file"
-        )
+        raise InfeasibleError(f"{name}: its number of steps is not known", hint="set `train.steps` in its job file")
     if evidence_of(demand, filtered.pool, perf) == "none":
         raise InfeasibleError(
             f"{name}: no throughput is known for it on any offer",
-            hint="measure it (tradewind profile FILE), or state `expected` in its job file",
+            hint="measure it (tradewind profile FILE), or set `expected` in its job file",
         )
     rate = {kind: each.value for kind, each in estimated(demand, filtered.pool, perf, {}).items()}
     steps, hurried = demand.total_steps - demand.done_steps, demand.job.deadline_at_ms is not None
@@ -397,7 +395,7 @@ def require_limits(question: Asked) -> None:
     unlimited = [name for name, limited in zip(question.ids, question.limited, strict=True) if not limited]
     if unlimited:
         raise InfeasibleError(
-            f"nothing limits the machines of {unlimited[0]}, so there is nothing to share out",
+            f"nothing limits the machines of {unlimited[0]}, so there is nothing to share",
             hint="use the policy cheapest, or allow only offers that a quota of your account covers",
         )
 

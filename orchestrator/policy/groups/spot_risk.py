@@ -1,4 +1,5 @@
-"""Spot risk: jobs that a joint plan puts on offers which their own decision would refuse because of the deadline. Pure.
+"""Spot risk: jobs that a joint plan puts on offers that the job's own decision would reject because of the deadline.
+Pure.
 
 A joint plan counts no interruptions. The decision about a single job does: it uses a spot machine only while there is
 time to lose it and still finish on demand (ranking.limits). Where the control plane lets each job decide, such a job is
@@ -26,7 +27,8 @@ from orchestrator.policy.telling.nearest import hopeless
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A job whose own decision refuses an offer of its joint plan; it would cost `alone_usd` where that puts it."""
+    """A job whose own decision rejects an offer of its joint plan; on the offer of its own decision it would cost
+    `alone_usd`."""
 
     job_id: str
     alone_usd: float

@@ -2,9 +2,9 @@
 job has its share of their time.
 
 A policy gives each job a share of the time of each way (a kind of machine). rounds.py says which jobs run in the next
-round. What a job had is counted over a window of the last rounds, relative to how much of the window the job was there.
-For a job that waits longer than the window, the window is as long as its wait. So its priority rises until it has a
-turn, however small its share is. Among equals, the job that has waited longest is next.
+round. A job's past time is counted over a window of the last rounds, relative to the part of the window for which the
+job was present. For a job that waits longer than the window, the window is as long as its wait. So its priority rises
+until it has a turn, however small its share is. Among equals, the job that has waited longest is next.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WINDOW = 20
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A job that runs on one of the machines in question, or waits for one.
+    """A job that runs on one of these machines, or waits for one.
 
     - `rate` (ways,): steps/s, 0 where the job cannot run.
     - `takes`: how many machines it takes at once.

@@ -1,8 +1,8 @@
 """Urgency: which jobs of a group must have machines now, so that the group's deadlines are met. Pure.
 
 A single job is urgent if hardly less time is left than it takes. Several jobs that need the same machines can be urgent
-together long before: each has time enough, but all of them one after the other do not. So the test is the same for one
-job and for many: whether all can be on time with a part of the time in reserve.
+together long before that: each has enough time by itself, but not all of them one after the other. So the test is the
+same for one job and for many: whether all can be on time with a part of the time in reserve.
 """
 
 from __future__ import annotations

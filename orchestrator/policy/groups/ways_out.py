@@ -1,5 +1,4 @@
-"""What would make an impossible plan possible, one change at a time, and what the plan would then cost. All are
-estimates.
+"""Single changes that would make an impossible plan possible, and the cost of the plan with each. All are estimates.
 
 - Later deadlines: the smallest delay that is the same for all jobs, and the smallest for only those jobs that are late.
   With one deadline this is a ratio for the engine: the smallest number z with which every job ends within z of its
@@ -8,8 +7,7 @@ estimates.
   machines. Only quotas with a price in the program of least lateness are considered: by weak duality, more of another
   quota alone does not help.
 
-Quotas that allow nothing hide offers. So the collection is made as if every quota allowed a lot, and then limited
-again.
+A quota of 0 hides offers. So the collection is made as if every quota allowed many machines, and then limited again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Worth of quotas: what one more machine under a quota would be worth to a group, found by planning with it. Pure."""
+"""Worth of quotas: the value to a group of one more machine under a quota, found by planning with it. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def worths(
 
 
 def _worth(name: QuotaName, more: int, value: float, now: Course, then: Course) -> Worth | None:
-    """The worth of a quota; None if it is worth nothing."""
+    """The worth of a quota; None if more of it has no value."""
     ends = isfinite(now.ends_s) and isfinite(then.ends_s)
     sooner_s = now.ends_s - then.ends_s if ends else 0.0
     saving_usd = now.cost_usd - then.cost_usd

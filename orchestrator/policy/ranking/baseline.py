@@ -1,4 +1,4 @@
-"""Baseline: the offer that a user would take without Tradewind. The cost of a plan is compared with its cost."""
+"""Baseline: the offer that a user would choose without Tradewind. The cost of a plan is compared with its cost."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The cheapest way to meet a deadline: asks the planner (policy/slack) what a job should do now.
 
-A job that only has to finish in time can wait for spot capacity, run on spot and lose its machine, or buy on-demand.
-What each is worth depends on the time to spare. The planner's value table answers that for a few offers: the spot
-offers that cost least per step, including those without capacity, and two on-demand offers. These are the cheapest one
-that finishes in time, and the cheapest one that needs at most half of the time (or else the fastest).
+A job that only has to finish in time can wait for spot capacity, run on spot and lose its machine, or rent on-demand.
+The value of each choice depends on the time to spare. The planner's value table gives these values for a few offers:
+the spot offers that cost least per step, including those without capacity, and two on-demand offers. These are the
+cheapest one that finishes in time, and the cheapest one that needs at most half of the time (or else the fastest).
 
-Every open offer considered here already keeps the deadline safely (limits.py). The planner only ranks them.
+Every open offer considered here already meets the deadline safely (limits.py). The planner only ranks them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ MOST_OPEN, MOST_SHUT = 2, 2
 TICK_H = 0.25
 """How often a live job can act, in hours: a back-off takes as long."""
 KEPT_BACK = 0.02
-"""The share of the work's time that is kept back for the unforeseen."""
+"""The share of the work's time that is reserved for unforeseen delays."""
 PRICE_STEP, RATE_STEP, TIME_STEP = 1.05, 1.3, 2.0
 """Factors to which prices, rates and times are rounded before a table is solved, so that similar jobs share one."""
 SPOT_STEP = 1.01
-"""The same factor for spot prices. It is finer, because over the rest of a long job, a difference that comes only from
+"""The same factor for spot prices. It is finer, because over the rest of a long job, a difference caused only by
 rounding would seem to pay for egress."""
 TABLE_STEPS = 32
 """The number of time steps in a table. Compared with a thousand steps, the values differ by 1 % (root mean square over
@@ -55,9 +55,9 @@ TABLES = 32  # of up to 2.5 MB each
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Something to do now: "wait", "stay", or start on "spot" or "on_demand" with the offer of `row`.
+    """A possible action: "wait", "stay", or start on "spot" or "on_demand" with the offer of `row`.
 
-    `cost_nano_usd` is the expected cost to finish if the job does this now and the best from then on.
+    `cost_nano_usd` is the expected cost to finish if the job does this now and makes the best decisions after that.
     """
 
     action: Action
@@ -68,12 +68,13 @@ class Choice:
 def choices(
     demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered, limits: MoveLimits
 ) -> list[Choice]:
-    """What the job can do now, best first.
+    """The actions that the job can take now, best first.
 
     Empty if the planner does not apply, so that the order of the objective is enough: there is no deadline, time counts
-    in the objective, no on-demand offer keeps the deadline safely, or no spot offer lacks capacity.
+    in the objective, no on-demand offer meets the deadline safely, or no spot offer lacks capacity.
 
-    A running job does not stop in order to wait. A job that buys on-demand stays there for as long as the `limits` say.
+    A running job does not stop in order to wait. A job that rents on-demand stays there for as long as the `limits`
+    say.
     """
     left_s = time_left_s(demand, forecast)
     if left_s is None or ranking.mode != "safe" or demand.job.spec.objective.time_weight > 0:
@@ -103,7 +104,7 @@ def choices(
 
 
 def wait_of(found: Sequence[Choice], forecast: Forecast, filtered: Filtered) -> Wait | None:
-    """What the job waits for, if waiting is the best of its choices; None otherwise."""
+    """The offer that the job waits for, if waiting is its best choice; None otherwise."""
     if not found or found[0].action != "wait":
         return None
     shut = _shut(forecast, filtered)
@@ -118,7 +119,7 @@ def wait_of(found: Sequence[Choice], forecast: Forecast, filtered: Filtered) -> 
 
 
 def _bought(forecast: Forecast, ranking: Ranking, filtered: Filtered, left_s: float) -> list[int]:
-    """The on-demand rows to consider, fastest first; empty if none keeps the deadline safely."""
+    """The on-demand rows to consider, fastest first; empty if none meets the deadline safely."""
     pool, high_s = forecast.pool, forecast.high.seconds
     safe = np.flatnonzero(filtered.usable & ~pool.spot & (ranking.tiers == ranking.tiers.max()) & (high_s <= left_s))
     if not safe.size:

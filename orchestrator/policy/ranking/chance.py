@@ -1,11 +1,11 @@
-"""Chance: the probability that a job keeps its limits on each offer. Used if no offer keeps them for certain.
+"""Chance: the probability that a job meets its limits on each offer. Used if no offer is certain to meet them.
 
 Time and money are modelled as log-normal. Under a deadline, a spot machine must also not be lost more often than the
 slack allows, where each loss takes a restart and an outage; without slack, it must not be lost at all. If there is a
-budget as well, the job may buy on-demand after the first loss, if what spot has saved by then pays for it.
+budget as well, the job may rent on-demand after the first loss, if the amount that spot has saved by then pays for it.
 
-If the job's speed is unknown, it can be measured on a spot machine first, and on-demand be bought as soon as the speed
-is known. If that is nearly as safe as buying on-demand at once, the cheapest such spot machine is best.
+If the job's speed is unknown, it can be measured on a spot machine first, and on-demand is rented as soon as the speed
+is known. If that is nearly as safe as renting on-demand at once, the cheapest such spot machine is best.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from orchestrator.policy.ranking.pool import Floats
 Bools = NDArray[np.bool_]
 
 SURER = 0.05
-"""How much higher the probability on another offer must be before a job at risk goes there."""
+"""How much higher the probability on another offer must be before a job at risk moves there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chances:
     """The chances over the rows of a pool.
 
-    `probability` is that of keeping every limit (0 for rows that are not candidates). `falling` is the main sort key,
+    `probability` is that of meeting every limit (0 for rows that are not candidates). `falling` is the main sort key,
     smaller first; between equal rows, on-demand and then the cost decide. `measured_first` says whether the probability
-    is that of measuring the job on the row before on-demand is bought.
+    assumes that the job is measured on the row before on-demand is rented.
     """
 
     probability: Floats
@@ -82,10 +82,11 @@ def few_losses(forecast: Forecast, rows: NDArray[np.int64], left_s: float) -> Fl
 def _bought_later(
     forecast: Forecast, rows: NDArray[np.int64], bought: NDArray[np.int64], left_s: float, left: float
 ) -> Floats:
-    """The probability of keeping both limits, if the job runs on the spot machine of each row and buys on-demand once
+    """The probability of meeting both limits, if the job runs on the spot machine of each row and rents on-demand once
     it is lost; 0 for on-demand rows.
 
-    What spot saves until then must pay for on-demand, so the first loss must come neither too soon nor too late.
+    The amount that spot saves until then must pay for on-demand, so the first loss must come neither too soon nor too
+    late.
     """
     pool, mid, most, found = forecast.pool, forecast.mid, forecast.at_95, np.zeros(len(rows))
     spot = np.flatnonzero(pool.spot[rows])
@@ -95,7 +96,7 @@ def _bought_later(
     at, by = rows[spot], in_time[most.cost[in_time].argmin()]
     losses, setback_s = (forecast.over_rows(column)[at] for column in (mid.losses, forecast.setback_s))
     alone_s, cost = mid.seconds[at] - losses * setback_s, mid.cost[at]
-    # If the machine is lost after a share of the work, the rest is bought on demand.
+    # If the machine is lost after a share of the work, the rest runs on demand.
     timely = _shares_within(left_s, most.seconds[by] + setback_s, alone_s + setback_s)
     paid = _shares_within(left, most.cost[by], cost)
     begin, end = np.maximum(timely[0], paid[0]), np.minimum(timely[1], paid[1])
@@ -118,7 +119,7 @@ def _shares_within(limit: float, at_0: Floats | float, at_1: Floats) -> tuple[Fl
 
 
 def _measured_first(forecast: Forecast, rows: NDArray[np.int64], left_s: float, paid: Floats) -> Floats:
-    """The probability of keeping the limits on demand after measuring the job on each spot row.
+    """The probability of meeting the limits on demand after measuring the job on each spot row.
 
     0 for rows where it is already measured, where on-demand of the same kind costs no more, or where finishing is not
     expected to cost less than on an on-demand offer that is nearly as likely. While the job is measured, the machine

@@ -7,10 +7,10 @@ start-up and the work since the last checkpoint, during which the machine may be
     seconds = begin + work + losses x setback
     cost    = mean price x (seconds billed, at least the minimum) + storage x seconds + egress x starts
 
-`begin` is 0 where the job already runs, the start-up for a job that runs nowhere, and only the gap for a move: the
-source keeps training while the target starts, at the price of billing both. The mean price is the one expected over the
-seconds billed (market.ahead), not the present price. The interval of the cost follows from that of the throughput and
-from the Poisson percentiles of the losses.
+`begin` is 0 where the job already runs, the start-up for a job that is not running, and only the gap for a move: the
+source keeps training while the target starts, and both are billed. The mean price is the one expected over the seconds
+billed (market.ahead), not the present price. The interval of the cost follows from that of the throughput and from the
+Poisson percentiles of the losses.
 
 Columns are over the rows or the cells of a pool (pool.py).
 """
@@ -90,7 +90,7 @@ class Figures(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """What to expect of one job over a pool. `mid`, `low` and `high` are computed when first used.
+    """The forecast of one job over a pool. `mid`, `low` and `high` are computed when first used.
 
     Over the cells (`over_rows` converts to rows): `begin_s` is the time without training while the job gets to an
     offer. Getting there costs `move_billed_s` at the target's price, plus `move_fixed`. `setback_s` is the time that a
@@ -100,8 +100,8 @@ class Forecast:
     too). The amount of work is then assumed: only ratios are meaningful, and no time or cost may be shown or checked
     against limits.
 
-    For a `move` that has begun, only its remaining steps count. `since_s` is for how long the job has trained where it
-    is.
+    For a `move` that has begun, only its remaining steps count. `since_s` is the time that the job has trained on its
+    present machine.
     """
 
     pool: Pool
@@ -121,7 +121,7 @@ class Forecast:
 
     @property
     def whole(self) -> float:
-        """The job's whole work as a multiple of what is left of it."""
+        """The job's whole work as a multiple of the remaining work."""
         return max((self.demand.total_steps or 0) / max(self.steps_left, 1.0), 1.0)
 
     @property
@@ -133,7 +133,7 @@ class Forecast:
     def measurable(self) -> NDArray[np.bool_]:
         """Over the rows: whether the job's speed there is unknown and would soon be measured.
 
-        If the job has trained where it is for longer than a measurement takes, it will not be measured there any more.
+        If the job has trained on its machine for longer than a measurement takes, it will no longer be measured there.
         """
         if self.pool.current is None or self.since_s < LONGEST_PROBE_S:
             return self.unmeasured
@@ -198,7 +198,7 @@ class Forecast:
 
     @lazily
     def moves(self) -> dict[tuple[int, int], Any]:
-        """A cache for gate.py: what was computed for moves between two rows."""
+        """A cache for gate.py: results for moves between two rows."""
         return {}
 
     def over_rows(self, column: Floats) -> Floats:
@@ -210,7 +210,7 @@ class Forecast:
         return self.estimates[int(self.pool.market.listing.kind[row])]
 
     def relative_speed(self, row: int) -> Estimate:
-        """The speed of a row's hardware relative to a fixed kind. It is all that is known of an unmeasured job's
+        """The speed of a row's hardware relative to a fixed kind. Nothing else is known about an unmeasured job's
         speed."""
         return self.perf.relative(
             self.demand.job, self.pool.market.listing.kinds[int(self.pool.market.listing.kind[row])]
@@ -219,8 +219,8 @@ class Forecast:
     @property
     def overhead(self) -> float:
         """The share of the training time that checkpoints are assumed to take: all that the job file allows, or more if
-        a save takes so long that an interval of an hour does not suffice. 0 for a job that allows none (no job file
-        does)."""
+        a save takes so long that an interval of an hour is not enough. 0 for a job that allows no checkpoints (no job
+        file does)."""
         allowed = self.demand.job.spec.checkpoint.max_overhead
         return max(allowed, self.demand.checkpoint_s / _MAX_INTERVAL_S) if allowed > 0 else 0.0
 
@@ -251,7 +251,7 @@ class Forecast:
 
     @lazily
     def move_fixed(self) -> Floats:
-        """nano-USD for getting to an offer besides its machine's price, over the cells."""
+        """nano-USD for getting to an offer in addition to its machine's price, over the cells."""
         return self._less(self.pool.over_sites(self.transition_costs.fixed) + self._storage, self._restored)
 
     @lazily
@@ -261,7 +261,7 @@ class Forecast:
 
     @lazily
     def way_s(self) -> Floats:
-        """Market seconds without training for bringing the checkpoint to an offer, over the cells."""
+        """Market seconds without training while the checkpoint is transferred to an offer, over the cells."""
         return self.pool.over_sites(self.transition_costs.begin_s)
 
     @property
@@ -307,13 +307,14 @@ class Forecast:
     @property
     def work_range_s(self) -> tuple[Floats, Floats]:
         """(5th, 95th percentile) of the work in market seconds, over the cells. At the 5th, checkpoints take no time;
-        at the 95th, all that they may."""
+        at the 95th, all the time that they may take."""
         return self._work_s("high") / (1 + self.overhead), self._work_s("low")
 
     @lazily
     def high(self) -> Case:
         """The course that limits are checked against, stricter than the 95th percentile (`spread`)."""
-        # A spot machine that can be lost counts as lost at least once: a limit that the first loss breaks is not kept.
+        # A spot machine that can be lost counts as lost at least once: an offer must still meet its limits after one
+        # loss.
         most = np.where(self.pool.hazard_s > 0, np.maximum(self._most_losses, 1), 0)
         return self._case(self._work_s("low"), most, Z95)
 
@@ -329,19 +330,19 @@ class Forecast:
         return losses + Z95 * np.sqrt(losses)
 
     def afresh_s(self, case: Case, positions: Rows | slice = slice(None)) -> Floats:
-        """Market seconds to start on an offer from nowhere and finish there (where the job already runs: to continue),
-        over the given positions."""
+        """Market seconds to start on an offer without a running machine and finish there (where the job already runs:
+        to continue), over the given positions."""
         return (case.run_s + self.pool.startup_s)[self.pool.cell[positions]]
 
     def afresh(self, positions: Rows | slice = slice(None)) -> tuple[Floats, Floats]:
-        """(seconds, nano-USD) expected for starting from nowhere and finishing, as in `afresh_s`."""
+        """(seconds, nano-USD) expected for starting without a running machine and finishing, as in `afresh_s`."""
         seconds, charges = self.afresh_s(self.mid, positions), self.mid.run_charges + self._storage
         return seconds, seconds * self.mid.price_s[positions] + charges[self.pool.cell[positions]]
 
     def parts(self, row: int, later: int = 0) -> CostParts:
         """The parts of the expected cost on a row of the pool, in nano-USD. Their sum is exact.
 
-        `later` is what going to other offers after losses is expected to add; it is part of the sum.
+        `later` is the expected additional cost of using other offers after losses; it is part of the sum.
         """
         at = self.pool.at(row)
         cell, price_s = int(self.pool.cell[at]), float(self.mid.price_s[at])

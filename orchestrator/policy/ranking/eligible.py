@@ -1,4 +1,4 @@
-"""Filter: finds the offers that a job may use. Each other offer has ONE rejection reason, the first that applies.
+"""Filter: finds the offers that a job may use. Each other offer has ONE rejection reason: the first that applies.
 
 Most reasons depend only on the machine's shape or its site. They are computed once per shape or site, and kept with the
 listing for jobs with equal requirements. Reasons that do not depend on the job (no price, a stale price, no capacity)
@@ -69,7 +69,7 @@ OVER_QUOTA = (
     RejectionReason.QUOTA_IN_USE,
     RejectionReason.MACHINES_IN_USE,
 )
-"""Reasons that come from a quota of the account, or from the number of machines that the user owns."""
+"""Reasons caused by a quota of the account, or by the number of machines that the user owns."""
 
 SHUT_FOR_A_WHILE = (
     RejectionReason.STALE_PRICE,
@@ -104,10 +104,10 @@ _OVERLOOKED_WHERE_IT_IS = (
 
 @dataclass(frozen=True, eq=False)
 class Filtered:
-    """The result of a filter: the `rejection_reasons` of every row, and the `pool` of rows that count.
+    """The result of a filter: the `rejection_reasons` of every row, and the `pool` of relevant rows.
 
-    The pool has the rows without a rejection reason (`usable`), and the on-demand offers that a user would take without
-    Tradewind (`instead_at`). For the latter, allowed capacity types, back-off and price age do not matter.
+    The pool has the rows without a rejection reason (`usable`), and the on-demand offers that a user would choose
+    without Tradewind (`instead_at`). For the latter, allowed capacity types, back-off and price age do not matter.
     """
 
     market: Market
@@ -124,7 +124,7 @@ class Filtered:
 
     @lazily
     def pool(self) -> Pool:
-        """The rows that count, in market order."""
+        """The relevant rows, in market order."""
         counts = self.rejection_reasons == NONE
         for rejection_reason in _OVERLOOKED:
             if self.counts[rejection_reason]:
@@ -137,7 +137,7 @@ class Filtered:
 
     @lazily
     def fitting(self) -> Rows | None:
-        """The rows that could run the job, whether or not it may use them; None in a market that is not small."""
+        """The rows that could run the job, even if it may not use them; None in a market that is not small."""
         return np.flatnonzero(fits(self.rejection_reasons)) if len(self.market) <= SMALL else None
 
     @lazily
@@ -168,7 +168,7 @@ class Filtered:
 
     @lazily
     def instead_at(self) -> Rows:
-        """The positions in the pool of the on-demand offers that a user would take without Tradewind. If any has a
+        """The positions in the pool of the on-demand offers that a user would choose without Tradewind. If any has a
         fresh price, only those."""
         market, pool, reasons = self.market, self.pool, self.rejection_reasons[self.pool.of_all]
         overlooked = self.usable.copy()
@@ -227,12 +227,12 @@ class Filter:
         """The rejection reason of each offer; NONE if there is none.
 
         - `current`, `target`: the rows where the job runs and to which it is moving. They are not rejected for a stale
-          or doubted price, missing capacity, a quota, `rent`, `reserved` or `excluded`: the job has the first at its
-          price, and renting shows what the second has.
+          or doubted price, missing capacity, a quota, `rent`, `reserved` or `excluded`: the job already pays for the
+          first, and renting shows the state of the second.
         - `shortfalls`: the bytes of GPU memory that each kind of the listing is known to lack; empty if unknown.
-        - `home`: the provider where the job has been already.
-        - `excluded`: ids of offers that failed the job lately.
-        - `reserved`: ids of offers that other jobs have now.
+        - `home`: the provider where the job has already been.
+        - `excluded`: ids of offers that recently failed the job.
+        - `reserved`: ids of offers that are reserved for other jobs now.
         - `setup_s`: see Demand. It rejects nothing and is passed on to the pool.
         - `rent`: the most that the job may rent.
 
@@ -293,7 +293,7 @@ class Filter:
         return found
 
     def _now_for(self, machines: int) -> RejectionReasons:
-        """The reasons that depend on nothing about the job but how many machines it needs."""
+        """The reasons that depend only on how many machines the job needs."""
         if not self._market.rooms:
             return self._now
         (left, most), owned = self._market.room, self._market.owned
@@ -348,7 +348,7 @@ def only(rejection_reasons: RejectionReasons, rejection_reason: RejectionReason)
 
 
 def fits(rejection_reasons: RejectionReasons) -> NDArray[np.bool_]:
-    """Where an offer can run the job, whether or not the job may use it. Elsewhere, a cost has no meaning."""
+    """Where an offer can run the job, even if the job may not use it. Elsewhere, a cost has no meaning."""
     found: NDArray[np.bool_] = (rejection_reasons == NONE) | (rejection_reasons > LAST_MISFIT)
     return found
 

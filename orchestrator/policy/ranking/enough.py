@@ -1,7 +1,7 @@
-"""Enough: the one rule for the budget that is named to users, wherever a budget is too small.
+"""Enough: the single rule for the budget that messages suggest if a budget is too small.
 
-It pays for what is spent already, for the rest of the job at the 95th percentile of its cost, and for what is kept of a
-budget to save a checkpoint and end the machines, in case the price has doubled since the last poll.
+It covers the amount already spent, the rest of the job at the 95th percentile of its cost, and the reserve for saving a
+checkpoint and ending the machines, in case the price has doubled since the last poll.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CENT_NANO_USD = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """nano-USD, with what is spent already. With less than `least`, no offer can pay for the job (at the 5th percentile
-    of its cost). `enough` pays for an offer at the 95th percentile, and for one that keeps the deadline as safely as
-    without a budget, or, if none keeps it (`late`), for any."""
+    """nano-USD, including the amount already spent. With less than `least`, the job cannot be paid for on any offer (at
+    the 5th percentile of its cost). `enough` pays for an offer at the 95th percentile: one that meets the deadline as
+    safely as without a budget or, if no offer meets it (`late`), any offer."""
 
     least: int
     enough: int
@@ -39,16 +39,16 @@ class Needed:
 
     @property
     def also_late(self) -> str:
-        """That money is not all that is missing; begins with a semicolon, "" if it is."""
+        """A note if more than money is missing; begins with a semicolon, "" if only money is missing."""
         return "; the deadline cannot be met, so it finishes late" if self.late else ""
 
 
 NOTHING = Needed(0, 0)
-"""For a job whose cost is not known yet, or that no offer fits now: it may begin with any budget."""
+"""The result for a job whose cost is not known yet, or that no offer fits now: it may begin with any budget."""
 
 
 def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
-    """The needed budget of a job; the one that it has is ignored, and so is a deadline that is not its own."""
+    """The budget that a job needs. Its present budget is ignored, and so is a deadline that is not its own."""
     if not forecast.known or not filtered.usable.any():
         return NOTHING
     free, pool, usable = _with_budget(_by_own_deadline(demand), None), forecast.pool, filtered.usable
@@ -57,7 +57,7 @@ def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
     paid = demand.reserve.with_reserve(spent + cost, pool.price_s, forecast.longest_step_s, pool.spot)
     budgets = spent + np.ceil(paid - spent)
     least = spent + math.ceil(forecast.low.cost[usable].min())
-    amounts = [int(each) for each in np.unique(budgets[usable]).tolist()]  # may be more than an int64 holds
+    amounts = [int(each) for each in np.unique(budgets[usable]).tolist()]  # may exceed an int64
     if free.job.deadline_at_ms is None:
         return Needed(least, amounts[0])
     best = rank(free, forecast, filtered)
@@ -77,8 +77,8 @@ def needed(demand: Demand, forecast: Forecast, filtered: Filtered) -> Needed:
 
 
 def to_start(demand: Demand, perf: PerfBook, filtered: Filtered) -> int:
-    """With less budget than this (nano-USD, with what is spent already), a job is paused before it rents a machine: the
-    rest pays for no offer, those included that are shut for a while. 0 if no offer fits."""
+    """With less budget than this (nano-USD, including the amount already spent), a job is paused before it rents a
+    machine: the rest pays for no offer, not even for one without capacity at present. 0 if no offer fits."""
     pool = open_or_shut(filtered)
     if not pool.rows.size:
         return 0
@@ -86,8 +86,8 @@ def to_start(demand: Demand, perf: PerfBook, filtered: Filtered) -> int:
 
 
 def enough_to_rent(budget_nano_usd: int) -> str:
-    """That the budget of `to_start` is enough to begin with, for a job whose cost is not known."""
-    return f"${-(-budget_nano_usd // CENT_NANO_USD) / 100:,.2f} is enough to rent a machine; training takes more"
+    """A note that the budget of `to_start` is enough to begin with, for a job whose cost is not known."""
+    return f"${-(-budget_nano_usd // CENT_NANO_USD) / 100:,.2f} is enough to rent a machine; training costs more"
 
 
 def _with_budget(demand: Demand, budget_nano_usd: int | None) -> Demand:

@@ -1,9 +1,9 @@
-"""Interruptions: what losing machines adds to a job's time and cost, besides restarts and repeated work.
+"""Interruptions: what losing machines adds to a job's time and cost, in addition to restarts and repeated work.
 
-After a loss, the job either waits until its offer has capacity again, or goes on at the best of a few other offers. It
-does what is better for the work then left, by the rule of `patience`. Waiting takes time and no money. Going elsewhere
-takes no time, but costs the transfer of the checkpoint and what the rest of the work costs more there. The job goes
-only where what is left of its budget pays for the rest.
+After a loss, the job either waits until its offer has capacity again, or continues on the best of a few other offers.
+It chooses what is better for the remaining work, by the rule of `patience`. Waiting takes time but costs nothing. Going
+elsewhere takes no time, but costs the transfer of the checkpoint and the higher price of the remaining work there. The
+job uses only offers on which the remaining budget pays for the rest.
 
 The number of losses is Poisson with an uncertain rate, and the length of an outage is exponential with an uncertain
 mean. Each pool where the job loses machines has rates of its own, so the more pools it visits, the more their
@@ -32,7 +32,7 @@ from orchestrator.policy.ranking.routes import Routes
 from providers.billing.charges import GB
 
 OTHERS = 4
-"""To how many other offers a job may go after a loss: those that cost least."""
+"""The number of other offers that a job may use after a loss: those that cost least."""
 _SIDES = np.array((-1.0, 1.0))[:, None]
 _TAILS = Z95 * _SIDES
 _FAR = 1e3  # more than any logarithm of a cost
@@ -74,7 +74,7 @@ class Interruptions:
         gap_s, extra, extra_square = self.outage_s * waiting, _mean(patiently), _mean(patiently**2)
         self._spare_s = limits.end_s - mid.seconds
         if limits.left_s is not None:
-            # If there is not enough time for all waiting, the job waits only after this share of the losses.
+            # If there is not enough time for every wait, the job waits only after this share of the losses.
             kept = np.clip(self._spare_s / np.maximum(self._losses * gap_s, 1.0), 0, 1)
             gap_s, waiting = kept * gap_s, kept * waiting
             extra = kept * extra + (1 - kept) * _mean(at_once)
@@ -98,7 +98,7 @@ class Interruptions:
 
     @property
     def elsewhere(self) -> Floats:
-        """Expected nano-USD that going to other offers adds."""
+        """Expected nano-USD that using other offers adds."""
         elsewhere: Floats = self._losses * self._extra
         return elsewhere
 
@@ -117,7 +117,7 @@ class Interruptions:
 
     @lazily
     def cost(self) -> Moments:
-        """nano-USD of restarts, repeated work and going to other offers."""
+        """nano-USD of restarts, repeated work and using other offers."""
         fixed = self._price_s * self._setback_s + self._per_loss
         square = fixed**2 + 2 * fixed * self._extra + self._extra_square
         return self._sum(fixed + self._extra, square)
@@ -170,8 +170,8 @@ def fallbacks(forecast: Forecast, open_at: Rows, limits: Limits) -> Rows:
 
 
 def _rule(forecast: Forecast, limits: Limits) -> Objective:
-    """The objective by which the job decides how to go on after a loss. Under a deadline, time counts only as far as it
-    is scarce."""
+    """The objective by which the job decides how to continue after a loss. Under a deadline, time counts only as far as
+    it is scarce."""
     objective = forecast.demand.job.spec.objective
     return objective if limits.left_s is not None and objective.time_weight == 0 else patient(objective)
 
@@ -202,7 +202,7 @@ def _mean(column: Floats | Bools) -> Floats:
 
 
 def _after_a_loss(forecast: Forecast, others: Rows, outage_s: Floats, limits: Limits) -> tuple[Bools, Floats]:
-    """After a loss: (whether the job waits, nano-USD that going elsewhere at once adds). Both of shape (len(LEFT),
+    """After a loss: (whether the job waits, nano-USD added by going elsewhere at once). Both of shape (len(LEFT),
     rows)."""
     pool, mid, objective = forecast.pool, forecast.mid, forecast.demand.job.spec.objective
     cell, by = pool.cell, _rule(forecast, limits)

@@ -1,6 +1,6 @@
-"""Limits: whether an offer keeps a job's deadline and budget, and what that leaves to the job.
+"""Limits: whether an offer meets a job's deadline and budget, and how much time and money that leaves.
 
-An offer keeps a limit *safely* if it does so at the 95th percentile, *possibly* if it does at the 5th. A spot machine
+An offer meets a limit *safely* if it does so at the 95th percentile, *possibly* if it does at the 5th. A spot machine
 is safe for a deadline only while there is time to lose it and still finish on demand ("safety net" of Can't Be Late,
 NSDI '24). If no on-demand offer is in time, the spot machine must be safe by itself: there must be enough time for its
 losses and outages.
@@ -30,15 +30,15 @@ Bools = NDArray[np.bool_]
 Tiers = NDArray[np.int8]
 
 SAFE, POSSIBLE, IMPOSSIBLE = 2, 1, 0
-SAFELY = 0.95  # the probability at which a limit is kept safely
-KEPT_BACK = 0.02  # the share of the work's time that is kept back before a deadline
+SAFELY = 0.95  # the probability from which a limit counts as met safely
+KEPT_BACK = 0.02  # the share of the work's time that is reserved before a deadline
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What keeps a job from waiting, or its time or cost from growing. None: there is no such limit.
+    """The limits on a job's waiting, time and cost. None: there is no such limit.
 
-    The job keeps its deadline, which is in `left_s` market seconds, with `margin_s` to spare, by buying on-demand if
+    The job meets its deadline, which is in `left_s` market seconds, with `margin_s` to spare, by renting on-demand if
     necessary. From now on, that would take `bought_s` and cost `bought_cost` (nano-USD). A job with a budget spends no
     more than `left_cost`. `short_of_money`: on-demand would be in time, but `left_cost` may not pay for it. `waits`:
     whether the job may wait for capacity at all.
@@ -54,7 +54,7 @@ class Limits:
 
     @property
     def end_s(self) -> float:
-        """When the job has to be done, in market seconds from now; infinite without a deadline."""
+        """When the job must be finished, in market seconds from now; infinite without a deadline."""
         return math.inf if self.left_s is None else max(self.left_s - self.margin_s, self.bought_s)
 
 
@@ -62,7 +62,7 @@ NO_LIMITS = Limits()
 
 
 def kept_limits(demand: Demand, forecast: Forecast, usable: Bools, tiers: Tiers) -> Limits:
-    """The limits of a job that some offer keeps safely."""
+    """The limits of a job that some offer meets safely."""
     left = budget_left(demand)
     left_cost, left_s = None if left is None else float(left), time_left_s(demand, forecast)
     if left_s is None:
@@ -105,8 +105,8 @@ def rescue_there_s(forecast: Forecast, usable: Bools) -> Floats | None:
     """As `rescue_s`, but over the cells: if the job goes to the cell first, so that its checkpoint is then in that
     region.
 
-    A budget must also pay for the checkpoint's way back. None without a usable on-demand offer; infinite where none can
-    be reached.
+    A budget must also pay for transferring the checkpoint back. None without a usable on-demand offer; infinite where
+    no offer can be reached.
     """
     pool = forecast.pool
     bought = np.flatnonzero(usable & ~pool.spot)
@@ -124,8 +124,8 @@ def rescue_there_s(forecast: Forecast, usable: Bools) -> Floats | None:
 
 
 def _pays_for_the_way_back(forecast: Forecast, bought: NDArray[np.int64]) -> Bools:
-    """Whether the budget pays for each of the positions `bought` and for bringing the checkpoint there, from the place
-    from which that costs most."""
+    """Whether the budget pays for each of the positions `bought` and for transferring the checkpoint there from the
+    most expensive place."""
     left, size, market = budget_left(forecast.demand), forecast.demand.checkpoint_bytes, forecast.pool.market
     if left is None or not size:
         return np.ones(len(bought), np.bool_)
@@ -138,7 +138,7 @@ def _pays_for_the_way_back(forecast: Forecast, bought: NDArray[np.int64]) -> Boo
 
 def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
     """Whether the rest of the budget pays for no offer at all (at the 5th percentile of its cost), so that waiting
-    cannot help. Offers that are shut for a while count as well."""
+    cannot help. Offers without capacity at present also count."""
     if budget_left(demand) is None or not filtered.usable_at.size:
         return False
     forecast = forecast_of(demand, open_or_shut(filtered), perf, None)
@@ -146,15 +146,15 @@ def lacks_money(demand: Demand, perf: PerfBook, filtered: Filtered) -> bool:
 
 
 def open_or_shut(filtered: Filtered) -> Pool:
-    """The offers that the job may use, with those that are shut for a while."""
+    """The offers that the job may use, including those without capacity at present."""
     reasons, market = filtered.rejection_reasons, filtered.market
     found = np.isin(reasons, np.array([NONE, *SHUT_FOR_A_WHILE], np.int8)) & market.priced
     return Pool(market, np.flatnonzero(found), setup_s=filtered.setup_s)
 
 
 def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> float | None:
-    """For how many more market seconds a job may run nowhere and still keep its deadline on demand with a margin. None
-    without a deadline; negative if it may not wait at all."""
+    """For how many more market seconds a job may wait and still meet its deadline on demand with a margin. None without
+    a deadline; negative if it may not wait at all."""
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return None
@@ -165,12 +165,12 @@ def latest_start_s(demand: Demand, forecast: Forecast, filtered: Filtered) -> fl
 
 
 def margin_s(setback_s: float, work_s: float) -> float:
-    """Market seconds that are kept back before a deadline: for one more start and 2 % of the work."""
+    """Market seconds that are reserved before a deadline: for one more start and 2 % of the work."""
     return setback_s + KEPT_BACK * work_s
 
 
 def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
-    """How each offer keeps the deadline. `usable` are the offers that may be bought if the machine is lost."""
+    """How each offer meets the deadline. `usable` are the offers that may be rented if the machine is lost."""
     left_s = time_left_s(demand, forecast)
     if left_s is None:
         return np.full(len(usable), SAFE, np.int8)
@@ -180,7 +180,7 @@ def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
     if rescued is None:
         safe &= ~pool.spot | (few_losses(forecast, np.arange(len(pool.rows)), left_s) >= SAFELY)
     else:
-        # An unknown speed will soon be measured, and on-demand can still be bought then. Until then the expected speed
+        # An unknown speed will soon be measured, and on-demand can still be rented then. Until then the expected speed
         # counts, and where the job already is, the 5th percentile of the time.
         hoped = forecast.mid.seconds <= left_s
         if pool.current is not None:
@@ -191,7 +191,7 @@ def on_time(demand: Demand, forecast: Forecast, usable: Bools) -> Tiers:
 
 def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
     """Over the rows: whether a usable on-demand offer could still take over in time if the machine there is lost. None
-    if no on-demand offer is in time itself."""
+    if no on-demand offer is itself in time."""
     in_time = usable & ~forecast.pool.spot & (forecast.high.seconds <= left_s)
     rescue = rescue_there_s(forecast, usable) if in_time.any() else None
     if rescue is None:
@@ -207,14 +207,14 @@ def _rescued(forecast: Forecast, usable: Bools, left_s: float) -> Bools | None:
 
 
 def affordable(demand: Demand, forecast: Forecast) -> Tiers:
-    """How each offer keeps the budget."""
+    """How each offer meets the budget."""
     left, size = budget_left(demand), len(forecast.pool.rows)
     if left is None:
         return np.full(size, SAFE, np.int8)
     if left <= 0:
         return np.full(size, IMPOSSIBLE, np.int8)
     possible = least_left(demand, forecast) <= left
-    # without evidence of the job's speed, only what it takes to rent a machine is known
+    # without evidence of the job's speed, only the cost of renting a machine is known
     return _tiers(possible & (forecast.high.cost <= left) if forecast.known else possible, possible)
 
 

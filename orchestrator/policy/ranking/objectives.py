@@ -14,7 +14,7 @@ Floats = NDArray[np.float64]
 
 LEAST_TIME_WEIGHT = 0.05
 """The least weight of time in the objective by which waiting is judged. With `cheapest`, an hour of waiting must save
-more than a nineteenth of what an hour of the job costs."""
+more than a nineteenth of the cost of an hour of the job."""
 
 
 def objective_keys(objective: Objective, cost: Floats, seconds: Floats) -> tuple[Floats, ...]:

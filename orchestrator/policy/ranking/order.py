@@ -1,11 +1,11 @@
 """Order: ranks the usable offers. Deadline and budget come first, as limits; the objective then orders the offers.
 
-Offers that keep all limits safely (limits.py) are ranked by the objective. If no offer does, the one most likely to
-keep them comes first. Its probability includes that a spot machine is not lost (chance.py), so on-demand takes over
-when the slack is used up.
+Offers that meet all limits safely (limits.py) are ranked by the objective. If no offer does, the one most likely to
+meet them comes first. Its probability accounts for the loss of a spot machine (chance.py), so on-demand takes over when
+the slack is used up.
 
 The objective uses the cost and the time that are shown to the user (outlook.py). Columns are over the pool of the
-forecast. Only the head of the order is sorted: the best offers, and everything ahead of the offer where the job is.
+forecast. Only the head of the order is sorted: the best offers, and everything ahead of the job's present offer.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from orchestrator.policy.unmeasured import starting_position
 BEST = 8  # at least this many of the best are put in order
 
 Mode = Literal[
-    "safe",  # all limits are kept safely; ranked by the objective
-    "likely",  # no offer is safe; ranked by the chance to keep the limits
+    "safe",  # all limits are met safely; ranked by the objective
+    "likely",  # no offer is safe; ranked by the chance to meet the limits
     "late",  # the deadline cannot be met: earliest finish within the budget, safely if possible
-    "infeasible",  # no offer can keep the budget, or none may be used
+    "infeasible",  # no offer can meet the budget, or none may be used
 ]
 
 
@@ -54,12 +54,12 @@ Mode = Literal[
 class Ranking:
     """The result of `rank`.
 
-    - `order`: the best candidate rows, best first. If there are many, it has only the head, everything ahead of where
-      the job is, and the best row at another site.
+    - `order`: the best candidate rows, best first. If there are many, it has only the head, everything ahead of the
+      job's present row, and the best row at another site.
     - `rejection_reasons`: those of every row, now including deadline and budget; `counts` has the number of rows for
       each.
     - `tiers` and, in mode "likely", `chances`: over `pool`.
-    - `instead`: the row that a user would take without Tradewind (baseline.py).
+    - `instead`: the row that a user would choose without Tradewind (baseline.py).
     - `keys_of`: the keys by which candidates were sorted.
     - `earliest_s`: the earliest finish, if that is the first of the keys.
     """
@@ -77,7 +77,7 @@ class Ranking:
     chances: Chances | None = None
 
     def tier(self, row: int) -> int:
-        """How safely a row of the pool keeps the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
+        """How safely a row of the pool meets the limits: SAFE, POSSIBLE or IMPOSSIBLE."""
         return int(self.tiers[self.pool.at(row)])
 
     def cost(self, row: int) -> float:
@@ -94,19 +94,19 @@ class Ranking:
         return self.seconds(row) <= self.earliest_s * (1 + tolerance)
 
     def odds(self, row: int) -> float:
-        """The probability (0 to 1) that a row of the pool keeps the limits. Only in mode "likely"."""
+        """The probability (0 to 1) that a row of the pool meets the limits. Only in mode "likely"."""
         assert self.chances is not None
         return float(self.chances.probability[self.pool.at(row)])
 
     def ranked_odds(self, row: int) -> float:
-        """The probability by which a row of the pool ranks in mode "likely": the best one's, where the job is measured
-        first and that is nearly as likely to keep the limits."""
+        """The probability by which a row of the pool ranks in mode "likely": that of the best row if the job is
+        measured first and this is nearly as likely to meet the limits."""
         assert self.chances is not None
         key = -float(self.chances.falling[self.pool.at(row)])
         return key - 1 if key > 1 else key
 
     def measured_first(self, row: int) -> bool:
-        """Whether the odds of a row are those of measuring the job there before on-demand is bought."""
+        """Whether the odds of a row assume that the job is measured there before on-demand is rented."""
         return self.chances is not None and bool(self.chances.measured_first[self.pool.at(row)])
 
 
@@ -168,15 +168,15 @@ def rank(demand: Demand, forecast: Forecast, filtered: Filtered) -> Ranking:
 
 
 def may_keep_limits(demand: Demand, forecast: Forecast, filtered: Filtered) -> bool:
-    """Whether some offer may keep the deadline and the budget: the mode of `rank` is "safe" or "likely"."""
+    """Whether some offer may meet the deadline and the budget: the mode of `rank` is "safe" or "likely"."""
     _, _, tiers = _tiers(demand, forecast, filtered.usable)
     return bool((tiers > IMPOSSIBLE).any())
 
 
 def _tiers(demand: Demand, forecast: Forecast, usable: NDArray[np.bool_]) -> tuple[Tiers, Tiers, Tiers]:
-    """How each offer keeps (the budget, the deadline, both; none keeps these that is not usable)."""
+    """How each offer meets (the budget, the deadline, both); an offer that is not usable meets none of them."""
     paid = affordable(demand, forecast)
-    if demand.hurries:  # a budget is not risked for the deadlines of other jobs
+    if demand.hurries:  # the deadlines of other jobs do not justify risking the budget
         paid = np.where(paid == SAFE, paid, np.int8(IMPOSSIBLE))
     timely = on_time(demand, forecast, usable & (paid == SAFE))
     return paid, timely, np.where(usable, np.minimum(timely, paid), np.int8(IMPOSSIBLE))
@@ -186,7 +186,7 @@ def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidat
     """(the sort keys of the objective, the earliest finish if the objective is `fastest`, else 0).
 
     `fastest` treats candidates near the earliest as equally early, so that their cost decides. For a job of unknown
-    speed that runs nowhere, its starting offer comes first.
+    speed that is not running, its starting offer comes first.
     """
     objective, earliest_s = demand.job.spec.objective, 0.0
     keys_of: KeysOf = partial(_by_value, objective, outlook)
@@ -200,8 +200,8 @@ def _by_objective(demand: Demand, forecast: Forecast, outlook: Outlook, candidat
 
 
 def _earliest_s(outlook: Outlook, candidates: Rows) -> float:
-    """The earliest finish of the candidates, in seconds from now. The candidates are looked at first under a deadline,
-    or if there is only one; otherwise that would not change the earliest finish."""
+    """The earliest finish of the candidates, in seconds from now. Exact figures for the candidates are computed first
+    under a deadline, or if there is only one; otherwise they would not change the earliest finish."""
     if outlook.limits.left_s is not None or len(candidates) == 1:
         outlook.look_at(candidates)
     return float(outlook.seconds[candidates].min(initial=np.inf))

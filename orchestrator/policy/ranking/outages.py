@@ -1,4 +1,4 @@
-"""Outages: how long the capacity of spot offers of a market is expected to stay away."""
+"""Outages: how long missing capacity of a market's spot offers is expected to stay away."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from orchestrator.market import Market, expected_wait_s, mean_outage_h
 from orchestrator.policy.ranking.pool import Floats, Rows
 
 MOST_WAIT = 1.0
-"""The longest that capacity may be away, or a job wait, counting the time so far and the expected rest. In multiples of
-the time that the whole job takes on the open offer."""
+"""The longest time that capacity may be away or a job may wait, including the time so far and the expected rest. In
+multiples of the time that the whole job takes on the open offer."""
 
 
 def wait_seconds(market: Market, rows: Rows) -> Floats:

@@ -1,5 +1,5 @@
-"""Outlook: the expected cost and time to finish on each offer as a plan shows them, and the best offers by them. The
-number that ranks an offer is also the number that is shown.
+"""Outlook: the expected cost and time to finish on each offer as a plan shows them, and the best offers by them. Offers
+are ranked by the numbers that are shown.
 
 These figures include what follows a loss (interruptions.py) and a deadline (spread.py), so they take longer to compute
 than the plain course (cost.py). In a large market, they are computed only for offers that may be among the best. The
@@ -21,7 +21,7 @@ from orchestrator.policy.ranking.limits import Limits
 from orchestrator.policy.ranking.pool import Floats, Rows
 from orchestrator.policy.ranking.spread import Spreads
 
-FIRST = 8  # offers that are looked at first, for each one that is wanted: those with the best bounds
+FIRST = 8  # offers that are computed first, for each one that is requested: those with the best bounds
 
 Keys = tuple[Floats, ...]
 KeysOf = Callable[[Rows], Keys]
@@ -29,7 +29,7 @@ KeysOf = Callable[[Rows], Keys]
 
 
 class Shown(NamedTuple):
-    """What is shown of an offer: expected nano-USD and market seconds to finish, and their 95th percentiles."""
+    """The figures shown for an offer: expected nano-USD and market seconds to finish, and their 95th percentiles."""
 
     cost: float
     seconds: float
@@ -38,11 +38,11 @@ class Shown(NamedTuple):
 
 
 class Outlook:
-    """The figures of a forecast's offers. `cost` (nano-USD) and `seconds`, over the pool, are exact where an offer was
-    looked at, and lower bounds elsewhere.
+    """The figures of a forecast's offers. `cost` (nano-USD) and `seconds`, over the pool, are exact for the offers that
+    were computed, and lower bounds for the others.
 
     `open_at` are the positions of the offers that can be used. `others` are the market rows to which the job may go
-    after a loss. `instead` is a row that is shown beside the best ones, and so is looked at together with them.
+    after a loss. `instead` is a row that is shown next to the best ones, and so is computed together with them.
     """
 
     def __init__(self, forecast: Forecast, open_at: Rows, limits: Limits, instead: int | None = None) -> None:
@@ -78,7 +78,7 @@ class Outlook:
         return float(self.cost[at]), float(self.seconds[at])
 
     def shown(self, row: int) -> Shown:
-        """All that is shown of a row of the pool."""
+        """All figures shown for a row of the pool."""
         few = self._forecast.over([row, *self.others])
         found, at = self.spreads(few).going(np.zeros(len(few.pool.rows), np.bool_)), few.pool.at(row)
         return Shown(*(float(each[at]) for each in (found.mid_cost, found.mid_s, found.high_cost, found.high_s)))
@@ -89,7 +89,7 @@ class Outlook:
         return float(self.spreads(few).time_to_wait[few.pool.at(row)])
 
     def spreads(self, forecast: Forecast, more: Sequence[int] = ()) -> Spreads:
-        """All that is shown of the offers of a forecast, if the job may also go to the rows in `more` after a loss. The
+        """All figures shown for the offers of a forecast, if the job may also use the rows in `more` after a loss. The
         rows of the forecast must include `more` and `others`."""
         if more:
             return Spreads(forecast, [*self.others, *more], self.limits)

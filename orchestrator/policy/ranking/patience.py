@@ -1,16 +1,16 @@
-"""Patience: whether a job that runs nowhere should wait for spot capacity to return instead of starting elsewhere.
+"""Patience: whether a job that is not running should wait for spot capacity to return instead of starting elsewhere.
 
 Waiting is an option like any other: finishing on the awaited offer at its cost, later by the expected wait. It is
 compared with two others: finishing on the best open offer; and running there until the first loss and then on the
 awaited offer, which costs another start and perhaps egress in both directions. If no open offer can meet the deadline,
-the earliest finish that the budget pays for counts instead. A running job never stops in order to wait. Waits after
-later losses are decided when they happen, by the same rule wherever the job is, so no option includes them.
+it is compared with the earliest finish that the budget pays for. A running job never stops in order to wait. Waits
+after later losses are decided when they happen, by the same rule on every offer, so no option includes them.
 
-`cheapest` gives time a small weight, because an hour saved is always worth something. Time already lost counts: the
-hours for which capacity has been away, and those that the job has waited, also for other offers. Otherwise, where
-outages used to be short, the next hour would always seem worth waiting for. No job waits longer than all of its work
-takes, or for capacity that is away for longer. All of its work includes what is done already, because the last hour of
-a long job is not worth moving a large checkpoint to another region.
+`cheapest` gives time a small weight, because an hour saved always has some value. Time already lost counts: the hours
+for which capacity has been away, and those that the job has waited, also for other offers. Otherwise, if past outages
+were short, waiting another hour would always seem worthwhile. No job waits longer than all of its work takes, or for
+capacity that is away for longer. All of its work includes finished work, because the last hour of a long job does not
+justify moving a large checkpoint to another region.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from orchestrator.policy.ranking.routes import Routes
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Waiting for the offer of `row`, whose capacity is expected back in `seconds`.
+    """Waiting for the offer of `row`, whose capacity is expected to return in `seconds`.
 
     `cost_nano_usd` and `finish_s` (seconds from now) are expected for waiting and then finishing there.
     `saving_nano_usd` and `sooner_s` are relative to `instead`, the best open offer (None: there is none). `late`: no
@@ -68,7 +68,7 @@ class Weighed:
 
 
 def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
-    """What to wait for, if waiting is better than starting on the best open offer; None if it is not."""
+    """The offer to wait for, if waiting is better than starting on the best open offer; None if it is not."""
     if ranking.mode == "late":
         return _for_an_earlier_finish(demand, forecast, ranking, filtered)
     options = weighed(demand, forecast, ranking, filtered)
@@ -82,7 +82,7 @@ def waiting(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filt
 
 
 def _for_an_earlier_finish(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> Wait | None:
-    """What to wait for, if the job then finishes sooner than on the best open offer; None if it does not."""
+    """The offer to wait for, if the job then finishes sooner than on the best open offer; None if it does not."""
     rows, best = filtered.awaited, int(ranking.order[0])
     if not rows.size or not forecast.known:
         return None
@@ -102,10 +102,10 @@ def _for_an_earlier_finish(demand: Demand, forecast: Forecast, ranking: Ranking,
 
 
 def weighed(demand: Demand, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> list[Weighed]:
-    """The options of a job that runs nowhere.
+    """The options of a job that is not running.
 
-    Empty if there is nothing to wait for, or if waiting is out of the question: for `fastest`, if cost or time are not
-    known, or if no open offer keeps the limits safely.
+    Empty if there is nothing to wait for, or if the job may not wait: for `fastest`, if cost or time are not known, or
+    if no open offer meets the limits safely.
     """
     objective = demand.job.spec.objective
     rows = filtered.awaited

@@ -1,7 +1,7 @@
-"""Pool: the rows of a market that count for a job, with the columns that a forecast needs.
+"""Pool: the rows of a market that are relevant to a job, with the columns that a forecast needs.
 
-Columns are computed only over the rows that are needed: those that a job may use, or the few that are shown. What
-depends only on the site and the kind of hardware is computed once per combination ("cell").
+Columns are computed only over the required rows: those that a job may use, or the few that are shown. Values that
+depend only on the site and the kind of hardware are computed once per combination ("cell").
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pool:
     - `current`, `target`: the rows where the job is and to which it is moving. Each has a cell of its own, `here` and
       `there`.
     - `setup_s`: the time that setting up the job's environment adds to each start.
-    - `around`: other rows that may be asked about. They are forecast together with any few rows of the pool
+    - `around`: other rows that may be requested. They are included when a few rows of the pool are forecast
       (Forecast.over).
     """
 
@@ -115,8 +115,8 @@ class Pool:
 
     @lazily
     def start_s(self) -> Floats:
-        """Market seconds from a launch to a ready trainer, over the cells. Where the job is, for another machine
-        there."""
+        """Market seconds from a launch to a ready trainer, over the cells. For the job's present offer, the time for
+        another machine there."""
         return self.market.start_s(self.site, self.kind) + self.setup_s
 
     @lazily

@@ -1,9 +1,9 @@
-"""Routes: how a job's checkpoints get from the machine that saves one to the machine that restores it, and what that
-costs. Staying, moving, coming back and going on after a loss all use this one rule.
+"""Routes: how a job's checkpoints get from the machine that saves them to the machine that restores them, and the cost.
+Staying, moving, returning and continuing after a loss all use this rule.
 
 If there is a bucket (the job's `checkpoint.to`, or else `store_root`), machines of real clouds save to it and restore
-from it. Otherwise checkpoints go from machine to machine; so they do on simulated clouds, unless the job names a
-bucket. The amounts come from providers.billing.charges, which the ledger uses as well.
+from it. Otherwise, and on simulated clouds unless the job names a bucket, checkpoints go from machine to machine. The
+amounts come from providers.billing.charges, which the ledger uses as well.
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ def by_provider(market: Market, of: Callable[[RateCard], float]) -> Floats:
 
 
 def _real(market: Market) -> Bools:
-    """Whether each site belongs to a real cloud. Simulated clouds bill copies from machine to machine, whatever store
-    the checkpoints are in."""
+    """Whether each site belongs to a real cloud. Simulated clouds bill copies from machine to machine, regardless of
+    the store that the checkpoints are in."""
     simulated = market.listing.simulated_providers
     return np.array([each[0] not in simulated for each in market.listing.sites], np.bool_)
 

@@ -1,15 +1,16 @@
-"""Spread: what a plan shows of each offer: the expected cost and time to finish, with their 5th and 95th percentile.
+"""Spread: the figures that a plan shows for each offer: the expected cost and time to finish, with their 5th and 95th
+percentile.
 
-These are uncertain independently of each other: the speed, the share of time that checkpoints take, the first start,
-what losses of machines add (`interruptions`), how long a proposed wait lasts, and the future price of a spot machine.
-Deviations from the expected value therefore add up as squares, separately on either side (Barlow 2003, "Asymmetric
-errors"); adding up all worst cases would be far too wide. The cost of a machine is price times time, so for it the
-deviations of the logarithms add up.
+The following are uncertain independently of each other: the speed, the share of time that checkpoints take, the first
+start, the effect of machine losses (`interruptions`), the length of a proposed wait, and the future price of a spot
+machine. Deviations from the expected value therefore add up as squares, separately on either side (Barlow 2003,
+"Asymmetric errors"); adding up all worst cases would be far too wide. The cost of a machine is price times time, so for
+it the deviations of the logarithms add up.
 
-Under a deadline that on-demand can meet, the job finishes before it: the part of the work for which no time is left on
-spot is bought on demand. How much of its time a job on spot uses depends on capacity and prices in the coming days: it
-waits as long as that saves money, so it may use all of it. Likewise, if its budget does not pay for on-demand machines
-until the end, the job may spend all of the budget on them.
+Under a deadline that on-demand can meet, the job finishes before it: the work for which no time is left on spot runs on
+demand. How much of its time a job on spot uses depends on capacity and prices in the coming days: it waits as long as
+that saves money, so it may use all of it. Likewise, if its budget does not pay for on-demand machines until the end,
+the job may spend all of the budget on them.
 
 How far prices deviate comes from `orchestrator.market.reversion`, and the effect of their age from `ageing`. Offers are
 ranked by the expected values (outlook.py). Limits are checked against `Forecast.high`, which is stricter.
@@ -90,8 +91,8 @@ class Spreads:
 
     @lazily
     def expected(self) -> tuple[Floats, Floats]:
-        """(nano-USD, seconds) over the rows, expected for going there from where the job is. The cost is not capped at
-        the budget."""
+        """(nano-USD, seconds) over the rows, expected for going there from the job's present place. The cost is not
+        capped at the budget."""
         if self._limits.left_s is None:
             return self._cost, self._forecast.mid.seconds + self._lost.away_s
         return self._cost + self._sold * self._bought[1], self._in_time(*self._alone)
@@ -103,7 +104,7 @@ class Spreads:
 
     @lazily
     def _sold(self) -> Floats:
-        """What the job costs more if all of it is bought on demand, over the rows; 0 for on-demand rows."""
+        """The additional cost of the job if all of it runs on demand, over the rows; 0 for on-demand rows."""
         sold: Floats = np.maximum(self._limits.bought_cost - self._cost, 0) * self._forecast.pool.spot
         return sold
 
@@ -125,13 +126,13 @@ class Spreads:
         return np.hypot(over(deviations[0]), earlier), np.hypot(over(deviations[1]), later)
 
     def _in_time(self, alone_s: Floats, early: Floats, late: Floats) -> Floats:
-        """The expected seconds, if the job buys on-demand in time for whatever would not be done at the end."""
+        """The expected seconds, if the job rents on-demand in time for all work that would not be done at the end."""
         spared_s = _excess(alone_s - self._limits.end_s, early / Z95, late / Z95)
         return np.where(self._forecast.pool.spot, np.maximum(alone_s - spared_s, 0), alone_s)
 
     def going(self, rivals: Bools, wait_s: Floats | None = None) -> Spread:
-        """The spread of going there from where the job is, after the expected wait of `wait_s` (over the rows) for its
-        capacity.
+        """The spread of going there from the job's present place, after the expected wait of `wait_s` (over the rows)
+        for capacity.
 
         `rivals` are rows that may be chosen instead if prices change: the job may then finish as early as on the
         fastest.
@@ -160,7 +161,7 @@ class Spreads:
 
     @lazily
     def _bought(self) -> tuple[Floats, Floats, Floats]:
-        """(5th percentile, expected, 95th percentile) of the share of the work that is bought on demand because, even
+        """(5th percentile, expected, 95th percentile) of the share of the work that runs on demand because, even
         without waiting, there is not enough time."""
         bought_s, end_s, seconds = self._limits.bought_s, self._limits.end_s, self._forecast.mid.seconds
         early, late = self._off(self._trained, self._lost.billed)
@@ -174,12 +175,12 @@ class Spreads:
         return low, np.minimum(np.maximum(mid, low), high), high
 
     def _payable(self, alone: Floats, cost: Floats) -> Floats:
-        """The part of `cost` that is paid: where the budget covers the offer `alone`, never more than is left of it."""
+        """The part of `cost` that is paid: if the budget covers the offer `alone`, at most the remaining budget."""
         left = self._limits.left_cost
         return cost if left is None else np.where(alone <= left, np.minimum(cost, left), cost)
 
     def afresh(self) -> Spread:
-        """The spread of starting there from nowhere (Forecast.afresh)."""
+        """The spread of starting there without a running machine (Forecast.afresh)."""
         forecast, lost = self._forecast, self._lost
         seconds, cost = forecast.afresh()
         cost, mid_s = cost + lost.elsewhere, seconds + lost.away_s

@@ -1,8 +1,8 @@
-"""TransitionCosts: what it costs to get to a site and be there, besides the machine's price, over the sites.
+"""TransitionCosts: the cost of getting to a site and being there, in addition to the machine's price, over the sites.
 
 This includes egress of the checkpoint (policy.ranking.routes) and of the data, requests, storage of checkpoints, and
-the minimum billed time. A job's data name a cloud but no region: within that cloud, they are assumed to be where the
-machine is. The amounts come from providers.billing.charges, which the ledger uses as well.
+the minimum billed time. A job's data names a cloud but no region: within that cloud, it is assumed to be in the region
+of the machine. The amounts come from providers.billing.charges, which the ledger uses as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MONTH_S = MONTH_MS / 1000
 class TransitionCosts:
     """Columns over the sites of a listing, in market seconds and nano-USD.
 
-    For getting there, besides starting the machine: `begin_s` without training, and `fixed` = `egress` (with its
+    For getting there, in addition to starting the machine: `begin_s` without training, and `fixed` = `egress` (with its
     requests) + `double` (the old machine, and the new one's disk and storage, billed during `begin_s`). For being
     there: `upkeep_s` per second (of which `storage_s` for the disk and checkpoint storage) and `per_loss` for each lost
     machine. A machine is billed for at least `minimum_s`.
@@ -44,7 +44,7 @@ class TransitionCosts:
 
     @property
     def fixed(self) -> Floats:
-        """nano-USD for getting there, besides the machine's price."""
+        """nano-USD for getting there, in addition to the machine's price."""
         return self.egress + self.double
 
 

@@ -33,7 +33,7 @@ class AloneTable:
         self._steps = max(2, min(wanted, round(problem.hours_left / problem.tick_h)))
         self._step_h = problem.hours_left / self._steps
         most_h = max(problem.slack_h, 2 * problem.restart_h, problem.tick_h) * 1.02
-        # Without slack for a restart, only a running machine can go on: the values are discontinuous there.
+        # Without slack for a restart, only a running machine can continue: the values are discontinuous there.
         above = problem.restart_h + (most_h - problem.restart_h) * np.linspace(0, 1, SLACKS - 2) ** 2
         self._slack_h: Floats = np.array([0.0, problem.restart_h * (1 - 1e-6), *above])
         self._slacks: list[float] = self._slack_h.tolist()

@@ -1,8 +1,8 @@
-"""The planner for a budget: ranks what to do now by the expected hours to finish, and never spends more than is left.
+"""The planner for a budget: ranks possible actions by the expected hours to finish, and never spends more than is left.
 
 The bill of a tick is known in advance, and no action is taken whose bill exceeds the money left. Waiting costs nothing,
 so the budget is always kept. The value of money (money.py) ensures that the rest of the work can be paid as well. If it
-cannot at present prices, the job runs where its money would buy the rest, and otherwise waits for prices to fall.
+cannot at present prices, the job runs where its money would pay for the rest, and otherwise waits for prices to fall.
 
 With a deadline, the job finishes at the least cost, as long as that is expected to be no more than the money left.
 """
@@ -19,17 +19,17 @@ from orchestrator.policy.slack.situation import Situation, Terms, require_number
 from orchestrator.policy.slack.spells import Floats, Spells
 
 NEVER_OVER = 1e-6
-"""The share of the budget that is kept back, because bills are added up in floating point."""
+"""The share of the budget that is held in reserve, because bills are added up in floating point."""
 CHANGED = 1.5
 """A table is solved again at the latest when a rate has changed by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Something to do now, with its bill in this tick (US$).
+    """A possible action, with its bill in this tick (US$).
 
-    `value` is the expected hours to finish if the best is done from then on; the table's `ruin_h` if the rest could not
-    be paid. If moves are ranked by the deadline, it is US$ instead.
+    `value` is the expected hours to finish with the best decisions after that; the table's `ruin_h` if the rest could
+    not be paid. If moves are ranked by the deadline, it is US$ instead.
     """
 
     action: Action
@@ -67,7 +67,7 @@ class BudgetPlanner(Planner):
         self.left_usd -= move.bill_usd
 
     def moves(self, now: Situation) -> list[Move]:
-        """What can be done now with the money left, best first."""
+        """The possible actions with the money left, best first."""
         require_numbers("spot price", now.spot_usd)
         require_numbers("remaining work or overhead", (now.work_h, now.overhead_left_h))
         if self._by_deadline is not None:
@@ -90,7 +90,7 @@ class BudgetPlanner(Planner):
 
     def _dearth(self, now: Situation, move: Move) -> tuple[float, int]:
         """The sort key of moves if no price is low enough to pay for the rest with certainty: the cheapest work first,
-        if the money left would buy all of it."""
+        if the money left would pay for all of it."""
         if move.pool is None:
             return math.inf, 0
         price = self._price(move.action, move.pool, now)
@@ -123,7 +123,7 @@ class BudgetPlanner(Planner):
     def _possible(self, now: Situation, values: MoneyTable) -> list[Move]:
         states = [self.spells.useful(pool, now.now_h) for pool in values.problem.pools]
         if now.running is not None and now.running[1] and self.spells.ages > 1:
-            # A new machine in the same pool would be no older.
+            # A new machine in the same pool would not be older.
             states[values.problem.pools.index(now.running[0])] = self.spells.step(now.running[0], self.terms.tick_h)[0]
         tick_h, money = self.terms.tick_h, self.left_usd / self.unit_usd
         found = [Move("wait", None, 0.0, tick_h + values.waiting(now.at, now.work_h / self.fastest, money, states))]
@@ -160,6 +160,6 @@ class BudgetPlanner(Planner):
             ahead_h += lost * values.lost(number, work_h, money, states)
         elif pool in problem.on_demand_pools:
             ahead_h = values.on_demand(work_h, money, states, problem.on_demand_pools.index(pool), overhead_h)
-        else:  # a machine that would not be bought now: the job leaves it after this tick
+        else:  # a machine that would not be rented now: the job leaves it after this tick
             ahead_h = values.waiting(pool, work_h, money, states)
         return used_h + ahead_h

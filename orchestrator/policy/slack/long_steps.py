@@ -1,4 +1,4 @@
-"""Steps that are longer than spells: what happens within one step to a job that keeps to one pool.
+"""Steps that are longer than spells: what happens within one step to a job that stays with one pool.
 
 During such a step, a machine may be lost and its capacity be back before the step ends, or capacity that the job waits
 for may return. A job that keeps to a pool runs whenever there is capacity, and waits otherwise. If the pool's rates are
@@ -59,7 +59,7 @@ class LongSteps:
 
     def __init__(self, problem: Problem, grid: Grid, step_h: float, steps: Sequence[Within]) -> None:
         def done_h(ran_h: float, restarts: float) -> float:
-            """Hours of work by a machine that runs for so long, less its restarts."""
+            """Hours of work by a machine that runs for this long, less its restarts."""
             return max(ran_h - restarts * problem.restart_h, 0.0)
 
         kept_h = np.array([done_h(each.kept_h, each.kept_returns) for each in steps]) * problem.speed

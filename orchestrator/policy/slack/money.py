@@ -2,8 +2,8 @@
 capacity.
 
 This is the counterpart of the value of slack (value.py). Waiting costs time but no money, so a budget can always be
-kept; what must be avoided is to spend what the rest of the work needs. If its money buys the rest nowhere, a job counts
-as taking RUIN times as long as its work.
+kept; the planner must not spend the money that the rest of the work needs. If a job's money pays for the rest on no
+machine, the job counts as taking RUIN times as long as its work.
 
 It is a stochastic dynamic program over the work left, from its end backwards. Prices are constant; pools change by the
 chains of `Spells`.
@@ -27,7 +27,7 @@ LAYERS, MONEYS, BEND = 64, 40, 1.5
 """The number of steps of work, and of values of money. With a larger BEND, more of the latter are where money is
 scarce."""
 WAITS_H = (64.0, 32.0, 16.0, 8.0, 8.0, 4.0, 4.0, 2.0, 2.0, 1.0, 1.0, 0.5, 0.5)
-"""The times for which a job waits before it looks again, in hours: the last one first, then the one before it, and so
+"""The times for which a job waits before it checks again, in hours: the last one first, then the one before it, and so
 on."""
 Table = NDArray[np.float32]
 
@@ -75,7 +75,7 @@ class MoneyTable(PoolTable):
         return min(found, self._surely(self.problem.pools[number], work_h, money))
 
     def _surely(self, at: int | None, work_h: float, money: float) -> float:
-        """The least hours to finish on a machine that is bought on demand now and kept; infinite if the money does not
+        """The least hours to finish on a machine that is rented on demand now and kept; infinite if the money does not
         pay for any. The table, between whose values of money there is this one, may know it only roughly."""
         its, least_h = self.problem, math.inf
         for pool, usd, speed in zip(its.on_demand_pools, its.on_demand_usd, its.on_demand_speed, strict=True):
@@ -113,7 +113,8 @@ class MoneyTable(PoolTable):
 
         The modes are: nothing runs and the checkpoint is in each of the places, or nowhere; a machine runs on demand.
         If machines age, a machine that starts has the age that capacity has on average; after a wait for its capacity,
-        it is young. A pool whose machine is given up counts as empty, because a new machine there would be no older.
+        it is young. A pool whose machine the job leaves counts as empty, because a new machine there would not be
+        older.
         """
         its, grid, count = self.problem, self._grid, len(self.problem.pools)
         step_h = [self._layer_h / speed for speed in its.speed]
@@ -207,8 +208,8 @@ class _Grid:
         self._rows = list(zip(self._low.tolist(), self._wide.tolist(), strict=True))
 
     def cell(self, layer: int, money: float) -> tuple[int, float]:
-        """(index of the value of money below, fraction of the way to the next one); (-1, 0) if the money buys the rest
-        nowhere."""
+        """(index of the value of money below, fraction of the way to the next one); (-1, 0) if the money does not pay
+        for the rest on any machine."""
         low, wide = self._rows[layer]
         along = (money - low) / wide
         if along < -1e-9:

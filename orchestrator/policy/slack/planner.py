@@ -1,7 +1,7 @@
-"""The planner: keeps what was observed, solves the value table again when that changes, and ranks what to do now.
+"""The planner: records observations, solves the value table again when they change, and ranks the possible actions.
 
-It knows only what its caller observed: prices, the pools that were looked at, and the machine that runs. All times are
-hours since the first tick; a tick is how often the caller can act.
+It knows only what its caller observed: prices, the probed pools, and the running machine. All times are hours since the
+first tick; a tick is how often the caller can act.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from orchestrator.policy.slack.value import ValueTable
 Action = Literal["wait", "stay", "spot", "on_demand"]
 
 POOLS = 6
-"""The most spot pools that one table considers. They are the cheapest ones, where time without capacity counts as
-bought on demand."""
+"""The most spot pools that one table considers. They are the cheapest ones, where time without capacity counts as run
+on demand."""
 AWAY_H, THERE_H = (1.0, 4.0), (0.5, 2.0)
 """The ages (hours) at which the phases of a single pool begin: of its absences and of its machines.
 
@@ -38,9 +38,9 @@ CHECK_H = 2.0
 JUMPED, JUMP_H = 1.3, 0.5
 """A price that has changed by the factor JUMPED is already noticed after JUMP_H hours."""
 TIE = 0.01
-"""An action must be better than one that is less trouble (TROUBLE) by this share of a tick's on-demand price."""
+"""An action must be better than a less disruptive one (TROUBLE) by this share of a tick's on-demand price."""
 MARGIN_TICKS = 1
-"""Ticks that are kept back, because simulators and clouds may take one to start a machine."""
+"""Ticks that are held in reserve, because simulators and clouds may need one to start a machine."""
 
 AnyTable: TypeAlias = ValueTable | AloneTable
 
@@ -48,10 +48,10 @@ TROUBLE: Mapping[Action, int] = {"stay": 0, "spot": 1, "on_demand": 1, "wait": 2
 
 
 class Option(NamedTuple):
-    """Something to do now.
+    """A possible action.
 
-    `usd` is the expected cost (US$) to finish if this is done now and the best from then on. If that would miss the
-    deadline, it is TOO_LATE hours of on-demand.
+    `usd` is the expected cost (US$) to finish if this is done now, with the best decisions after that. If that would
+    miss the deadline, it is TOO_LATE hours of on-demand.
     """
 
     action: Action
@@ -60,14 +60,14 @@ class Option(NamedTuple):
 
 
 class Act(NamedTuple):
-    """What to do now, and in which pool."""
+    """The action to take now, and its pool."""
 
     action: Action
     pool: int | None
 
 
 class Planner:
-    """Decides for one job. Its deadline is met whenever buying on demand from now on could still meet it."""
+    """Decides for one job. Its deadline is met whenever renting on demand from now on could still meet it."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class Planner:
         spells: Spells | None = None,
         solve: Callable[[Problem, Spells], AnyTable] | None = None,
     ) -> None:
-        """`spells` is what is known already (default: nothing). `solve` makes the table of a problem."""
+        """`spells` is the prior knowledge (default: none). `solve` makes the table of a problem."""
         count = len(terms.on_demand_usd)
         self.terms = terms
-        # Tables count money in hours of the machine that would be bought, so that TOO_LATE is more than any job costs.
+        # Tables count money in hours of the machine that would be rented, so that TOO_LATE is more than any job costs.
         bought = [pool for pool in range(count) if pool not in terms.only_spot]
         self.fastest = max(terms.speed[pool] for pool in bought)
         self._fastest_pools = [pool for pool in bought if terms.speed[pool] == self.fastest]
@@ -98,7 +98,7 @@ class Planner:
         self._probes = Probes(terms, self.spells, self.fastest)
 
     def to_probe(self, now: Situation) -> list[int]:
-        """The pools to look at now (see Probes); none if only buying on demand could still meet the deadline."""
+        """The pools to probe now (see Probes); none if only renting on demand could still meet the deadline."""
         due = self._probes.due(now)
         return [] if due and self._late(now) else due
 
@@ -112,8 +112,8 @@ class Planner:
         """The first of `options`.
 
         In a single pool, two cases need no table. If a spot machine works and costs no more than on-demand, the job
-        stays: buying or waiting is still possible a tick later, with more of the work done. If the job runs on demand
-        and the pool is empty, it stays too: a bought machine is not given up only to wait.
+        stays: renting or waiting is still possible a tick later, with more of the work done. If the job runs on demand
+        and the pool is empty, it also stays: leaving a rented machine only to wait would gain nothing.
         """
         if self.spells.pools == 1 and now.running is not None:
             if not now.running[1] and self.spells.seen(0, now.now_h) is False:
@@ -127,7 +127,7 @@ class Planner:
         return Act(first.action, first.pool)
 
     def options(self, now: Situation) -> list[Option]:
-        """What can be done now, best first. Launches in pools that were just seen to have no capacity are left out.
+        """The possible actions, best first. Launches in pools that were just seen to have no capacity are left out.
         Raises ValueError for a price or a time that is not possible."""
         require_numbers("spot price", now.spot_usd)
         require_numbers("remaining work or overhead", (now.work_h, now.overhead_left_h))
@@ -152,7 +152,7 @@ class Planner:
 
     def _in_danger(self, now: Situation, found: list[Option]) -> list[Option]:
         """The order if the deadline may be missed: a machine that already trains at full speed is kept; otherwise the
-        fastest is bought."""
+        fastest is rented."""
         first: Action = "on_demand"
         if now.running is not None:
             pool, spot = now.running
@@ -161,11 +161,11 @@ class Planner:
         return sorted(found, key=lambda option: option.action != first)
 
     def _late(self, now: Situation) -> bool:
-        """Whether only buying on demand could still meet the deadline."""
+        """Whether only renting on demand could still meet the deadline."""
         return not self.safe_after(now, 0.0)
 
     def safe_after(self, now: Situation, progress_h: float, later_h: float = 0.0) -> bool:
-        """Whether buying on demand in the next tick, or `later_h` after it, still meets the deadline, if `progress_h`
+        """Whether renting on demand in the next tick, or `later_h` after it, still meets the deadline, if `progress_h`
         hours of work are done by then."""
         left_h = (now.work_h - progress_h) / self.fastest + self.terms.restart_h + later_h
         return math.ceil(left_h / self.terms.tick_h + 1e-9) + MARGIN_TICKS <= now.ticks_left - 1
@@ -190,7 +190,7 @@ class Planner:
             if not paces <= {*problem.on_demand_speed}:
                 return True
         if problem.at is None and now.at is not None and len(problem.on_demand_pools) > 1:
-            return True  # from now on, on-demand machines are bought near the checkpoint
+            return True  # from now on, on-demand machines are rented near the checkpoint
         if len(problem.pools) < self.spells.pools and self._is_worth_a_look(now, problem):
             return True
         since_h = now.now_h - self._checked_h
@@ -218,7 +218,7 @@ class Planner:
         )
 
     def _bought_from(self, at: int | None, work_h: float) -> tuple[int, ...]:
-        """The pools in which to buy on-demand machines if the checkpoint is in `at` (None: no checkpoint yet): the one
+        """The pools in which to rent on-demand machines if the checkpoint is in `at` (None: no checkpoint yet): the one
         with the fastest machine, and the one where finishing costs least, if they differ.
 
         Egress counts, so a machine at the same price in another place is not the cheapest.
@@ -251,7 +251,7 @@ class Planner:
         sold = (pool for pool in range(len(speed)) if pool not in here and pool not in terms.only_on_demand)
         others = sorted(sold, key=hour_usd)
         pools = tuple(sorted([*here, *others[: POOLS - len(here)]]))
-        # Until there is a checkpoint, the job may start near any pool, and buy its on-demand machines there.
+        # Until there is a checkpoint, the job may start near any pool, and rent its on-demand machines there.
         near = [self._bought_from(pool, now.work_h)[0] for pool in pools] if now.at is None else []
         runs = [now.running[0]] if now.running is not None and not now.running[1] else []
         bought = tuple(dict.fromkeys([*from_here, *near, *runs]))
@@ -289,8 +289,8 @@ class _Ahead:
             self._give_up(now.running[0])
 
     def _give_up(self, pool: int) -> None:
-        """If machines have phases of age, a pool whose machine is given up counts as empty, because a new machine there
-        would be no older."""
+        """If machines have phases of age, a pool whose machine the job leaves counts as empty, because a new machine
+        there would not be older."""
         if self._spells.ages > self._spells.there:
             self._states[self._table.problem.pools.index(pool)] = self._spells.step(pool, self._terms.tick_h)[0]
 
@@ -336,7 +336,7 @@ class _Ahead:
         return Option("spot", pool, usd)
 
     def _again(self, option: Option) -> Option:
-        """The same option, valued by what is known of the pools now."""
+        """The same option, valued with the present knowledge of the pools."""
         if option.pool is None:
             return self.wait()
         if option.action == "on_demand":
@@ -376,7 +376,7 @@ class _Ahead:
             after = self._table.on_demand(*after_h, states, problem.on_demand_pools.index(pool))
         elif pace in problem.on_demand_speed:
             after = self._table.on_demand(*after_h, states, problem.on_demand_speed.index(pace))
-        else:  # a machine that would not be bought now: the job leaves it after that
+        else:  # a machine that would not be rented now: the job leaves it after that
             after = self._table.waiting(pool, *after_h, states)
         return min(cost + after * self._unit_usd, self._too_late_usd)
 

@@ -1,4 +1,4 @@
-"""Which pools to look at, and how often: a probe must be cheap beside what knowing more could save.
+"""Which pools to probe, and how often: a probe must be cheap compared with the saving that knowing more could bring.
 
 Probes are billed if there is capacity. Launches are tried for free, so a probe never decides where the job goes now. It
 shows how long capacity stays and how soon it returns, and so how much slack the rest of the work needs.
@@ -12,7 +12,7 @@ from orchestrator.policy.slack.situation import Situation, Terms
 from orchestrator.policy.slack.spells import Spells
 
 WORTH = 0.15
-"""The share that probes may cost of what knowing more could save."""
+"""The cost of probes may be this share of what knowing more could save."""
 MOST, AHEAD = 0.01, 0.5
 """The share of the time for which probes may be billed at most, and the share of the work's time that counts as already
 passed when the job begins."""
@@ -21,10 +21,10 @@ passed when the job begins."""
 class Probes:
     """The probes of one job.
 
-    Knowing all capacity in advance could save at most the expected cost to finish, less that of all the work on spot
-    at today's lowest price. Probes may cost WORTH of that, in equal parts for each pool, spread over the time that the
+    Knowing all capacity in advance could save at most the expected cost to finish, less that of all the work on spot at
+    today's lowest price. Probes may cost WORTH of that, in equal parts for each pool, spread over the time that the
     work takes. So capacity is hardly ever probed if spot is expected to be there all the time, and often if much would
-    have to be bought on demand, or if the pool is probably empty, so that the probe is free.
+    have to run on demand, or if the pool is probably empty, so that the probe is free.
 
     `expected_usd` is the expected cost to finish, as last found; as long as it is not known, only MOST counts.
     """
@@ -38,11 +38,11 @@ class Probes:
         self._began: tuple[float, float] | None = None  # when, and the hours of work then
 
     def due(self, now: Situation) -> list[int]:
-        """The pools to look at now, of those that cost less than on-demand. Pools that were not looked at for longest
+        """The pools to probe now, among those that cost less than on-demand. Pools whose last probe is the longest ago
         come first, up to MOST.
 
-        A single pool is looked at only while the job runs on demand, because capacity that has been there for a while
-        is worth going back to sooner than capacity that has just come. While nothing runs, trying a launch gives the
+        A single pool is probed only while the job runs on demand, because capacity that has been there for a while
+        justifies an earlier return than capacity that has just appeared. While nothing runs, trying a launch gives the
         same information at no cost.
         """
         terms, probe_h, alone = self._terms, self._terms.probe_h, self._spells.pools == 1
@@ -78,8 +78,8 @@ class Probes:
         return WORTH * max(self.expected_usd - spot * now.work_h, 0.0) / self._spells.pools
 
     def _pays(self, pool: int, worth_usd: float, now: Situation) -> bool:
-        """Whether probes of the pool, as far apart as this one is from the last look, are expected to cost no more than
-        they may. One that was never looked at has its first probe if a single one is worth its price."""
+        """Whether probes of the pool, at intervals as long as the time since its last probe, are expected to cost no
+        more than allowed. A pool that was never probed gets its first probe if a single one is worth its price."""
         at_h = self._spells.last_look_h(pool)
         part = 1.0
         if at_h is not None:

@@ -40,7 +40,7 @@ _CLOSE = 1.5  # looks at most this many ticks apart are consecutive: nothing hap
 
 
 class Spells:
-    """What is known of the spells of each pool. Times are hours since the first tick; rates are per hour.
+    """The knowledge about the spells of each pool. Times are hours since the first tick; rates are per hour.
 
     `away_h` and `there_h` are the ages at which the second and later phases begin. The state of a pool is one of
     `phases`: first the phases of its absence by age, then those of its presence. The machine that runs in a pool has
@@ -328,8 +328,8 @@ class Spells:
 
 
 def _shrunk(ends: Floats, spent: Floats, prior: Floats) -> Floats:
-    """The rates of all pools (rows), by phase: those of each pool are shrunk towards those of all, and these towards
-    the prior."""
+    """The rates of all pools (rows), by phase: the rates of each pool are shrunk towards the rates of all pools, and
+    these towards the prior."""
     everywhere = (ALL_POOLS + ends.sum(axis=0)) / (ALL_POOLS / prior + spent.sum(axis=0))
     return np.asarray((ONE_POOL + ends) / (ONE_POOL / everywhere + spent))
 

@@ -1,8 +1,8 @@
 """The value table: the least expected cost to finish, by time left, slack, what runs and which pools have capacity.
 
 Slack is the time left, minus the work left and the rest of the present restart, both on the fastest on-demand machine.
-Waiting uses up slack, and so do restarts and slower machines. Without slack, the rest must be bought on that machine;
-what would end too late costs TOO_LATE. Machines cost their price for as long as they are used.
+Waiting uses up slack, and so do restarts and slower machines. Without slack, the rest must run on that machine; work
+that would end too late costs TOO_LATE. Machines cost their price for as long as they are used.
 
 It is a stochastic dynamic program from the deadline backwards. At each step, the pools change by the chains of
 `Spells`. Then the cheapest action is taken, knowing which pools have capacity: a failed launch is free, so this can
@@ -222,7 +222,7 @@ class ValueTable(PoolTable):
                 for number in more:
                     least = np.minimum(least, begun[:, number])
                 np.minimum(best, least[:, None] + way, out=best)
-            if grid.ends_done[k]:  # whatever is left to do there needs at least a restart
+            if grid.ends_done[k]:  # all work that is left there needs at least a restart
                 best[..., -1] = restart_usd
             np.minimum(go_on, best[0, bought_at], out=on_demand[k])
             np.minimum(on_spot, best[0].reshape(-1, size).take(left, axis=0)[:, None], out=spot[k])

@@ -57,8 +57,8 @@ class Comparison:
     picks: tuple[Pick, ...]
 
     def as_planned(self, offer_id: str, cost_nano_usd: int, duration_s: float) -> Comparison:
-        """The same with the plan's own cost and duration for the offer that it names, which also count its deadline,
-        the wait for capacity, and the offers that the job may go to after a loss."""
+        """This comparison with the plan's cost and duration for the offer that the plan names. Unlike the figures here,
+        they include the deadline, the wait for capacity, and the offers that the job may use after a loss."""
 
         def planned(pick: Pick) -> Pick:
             own = pick.offer_id == offer_id
@@ -72,7 +72,7 @@ class Comparison:
 
 
 def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -> list[str]:
-    """The ids of the `count` offers with the lowest price per hour that a job may use, whatever a step costs there.
+    """The ids of the `count` offers with the lowest price per hour that a job may use, regardless of the cost per step.
 
     Offers with equal prices are ordered by id.
     """
@@ -87,7 +87,8 @@ def cheapest(spec: JobSpec, market: Market, count: int, *, limits: MoveLimits) -
 def ruled_out(spec: JobSpec, market: Market, row: int, *, home: str) -> str:
     """Why an offer can never be used by a job that runs at the provider `home`; empty if it can.
 
-    Only the offer's nature counts: GPU, memory, CPUs, cloud, region, capacity type, and whether it is simulated.
+    Only fixed properties of the offer count: GPU, memory, CPUs, cloud, region, capacity type, and whether it is
+    simulated.
     """
     rejection_reason = int(Filter(market, MoveLimits())(spec, None, home=home).rejection_reasons[row])
     return (
@@ -132,10 +133,10 @@ def prospects(
 
 
 def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimits) -> Comparison | None:
-    """The Pareto front, and the choices for five wishes: cheapest, fastest, cost x time, a deadline and a budget.
+    """The Pareto front, and the choices for five goals: cheapest, fastest, cost x time, a deadline and a budget.
 
-    Deadline and budget are the job's own, or half way (geometrically) between those of the cheapest and the fastest
-    offer. A budget of the job's own holds for all wishes, because no objective passes it. None if nothing fits or the
+    Deadline and budget are the job's own, or the geometric mean of the values of the cheapest and the fastest offer. If
+    the job has a budget, it applies to all goals, because no objective may exceed it. None if no offer fits or the
     number of steps is not known.
     """
     market = of_machines(market, demand.nodes)
@@ -147,7 +148,7 @@ def compare(demand: Demand, market: Market, perf: PerfBook, *, limits: MoveLimit
     free = replace(spec, deadline_s=None, deadline_at_ms=None, budget_nano_usd=None)
     cheap = _best(_wanting(demand, replace(free, objective=CHEAPEST)), forecast, filtered)
     fast = _best(_wanting(demand, replace(free, objective=FASTEST)), forecast, filtered)
-    assert cheap is not None  # without limits any usable offer will do
+    assert cheap is not None  # without limits, any usable offer fits
     assert fast is not None
     high, ends = forecast.high, [forecast.pool.at(row) for row, _ in (cheap, fast)]
     between_s = math.sqrt(high.seconds[ends[0]] * high.seconds[ends[1]])
@@ -180,15 +181,15 @@ def _wanting(demand: Demand, spec: JobSpec) -> Demand:
 
 
 def _best(demand: Demand, forecast: Forecast, filtered: Filtered) -> _Point | None:
-    """The chosen row with its nano-USD and seconds as shown; None if no offer can keep the limits."""
+    """The chosen row with its nano-USD and seconds as shown; None if no offer can meet the limits."""
     ranking = rank(demand, forecast, filtered)
     row = int(ranking.order[0]) if ranking.mode in ("safe", "likely") else None
     return None if row is None else (row, ranking.outlook.of(row))
 
 
 def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
-    """The rows of the Pareto front that are not rejected, cheapest first. If there are more than MOST_POINTS, some that
-    are evenly spaced, with both ends."""
+    """The rows of the Pareto front that are not rejected, cheapest first. If there are more than MOST_POINTS, an evenly
+    spaced selection that includes both ends."""
     positions = filtered.usable_at
     positions = positions[ranking.rejection_reasons[ranking.pool.rows[positions]] == NONE]
     if not positions.size:
@@ -205,7 +206,7 @@ def _front(ranking: Ranking, filtered: Filtered) -> list[_Point]:
 
 
 def _cost_and_time(pick: Pick) -> tuple[int, float]:
-    assert pick.cost_nano_usd is not None  # of the front, both are known
+    assert pick.cost_nano_usd is not None  # both are known for rows of the front
     assert pick.duration_s is not None
     return pick.cost_nano_usd, pick.duration_s
 

@@ -1,4 +1,4 @@
-"""Explain: the words of a plan: why this offer, why not another one, what would change the choice; one reason each."""
+"""Explain: the texts of a plan: why an offer was chosen, why another was not, and what would change the choice."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def why_rejected(
     row: int,
     shown: Callable[[int], Shown] | None = None,
 ) -> str:
-    """The binding reason why a row is rejected. Both reasons, if it can keep neither the deadline nor the
-    budget. `shown` returns what is shown of a row, if that is known already."""
+    """The binding reason why a row is rejected; both reasons if it can meet neither the deadline nor the budget.
+    `shown` returns the figures shown for a row, if they are known already."""
     match RejectionReason(int(ranking.rejection_reasons[row])):
         case RejectionReason.DEADLINE:
             return why_late(demand, forecast, ranking, row, (shown or ranking.outlook.shown)(row))
@@ -106,7 +106,7 @@ def why_rejected(
         case RejectionReason.FAILED_LATELY:
             return dict(demand.excluded)[market.ids[row]]
         case RejectionReason.RESERVED:
-            return "reserved for other jobs now; this job has its turn later"
+            return "reserved for other jobs at present; this job gets its turn later"
         case RejectionReason.RENT_LIMIT:
             return why_over_limits(demand, market, row)
         case rejection_reason:
@@ -118,8 +118,8 @@ def why_rejected(
 def why_unfit(
     spec: JobSpec, market: Market, rejection_reason: RejectionReason, row: int, shortfall_bytes: int = 0
 ) -> str:
-    """Why a row is rejected, for reasons that do not depend on cost or time. `shortfall_bytes` is the memory that one
-    of its GPUs lacks for the job's step. Raises ValueError for other reasons."""
+    """Why a row is rejected, for reasons that do not depend on cost or time. `shortfall_bytes` is the GPU memory that
+    is missing for one step of the job. Raises ValueError for other reasons."""
     wants, gpu = spec.resources, market.gpu(row)
     match rejection_reason:
         case RejectionReason.GPU:
@@ -173,8 +173,8 @@ def why_over_limits(demand: Demand, market: Market, row: int) -> str:
     """Which limit of the installation or the project a row exceeds, and by how much."""
     rent, nodes, price = demand.rent, demand.nodes, int(market.price[row])
     if nodes > rent.machines:
-        wanted = "the job wants a machine" if nodes == 1 else f"the job wants {nodes} machines"
-        return f"{wanted}, {rent.machines_by} is {rent.machines}"
+        wanted = "the job needs a machine" if nodes == 1 else f"the job needs {nodes} machines"
+        return f"{wanted}, but {rent.machines_by} is {rent.machines}"
     much = f"{whole_usd(price)}/h" + (f" for {nodes} machines" if nodes > 1 else "")
     return f"{much} is more than {rent.rate_by} ({whole_usd(round(rent.nano_usd_per_hour))})"
 
@@ -185,13 +185,13 @@ _NOTABLE_RISE = 0.05  # an expected price rise that explains why a lower price i
 
 
 _MOST_SHARE = 10
-_ALL = 0.99  # a saving that lasts for this share of the work is one to its end
+_ALL = 0.99  # a saving that lasts for this share of the work counts as lasting to the end
 
 
 class Figures(NamedTuple):
-    """The figures by which an offer is compared: expected seconds and nano-USD to finish, its chance in mode "likely",
-    and `rise`, the share by which its future mean price is expected to exceed the present price. `measures`: its chance
-    is that of measuring the job's speed there before on-demand is bought."""
+    """The figures used to compare an offer: expected seconds and nano-USD to finish, its chance in mode "likely", and
+    `rise`, the share by which its future mean price is expected to exceed the present price. `measures`: the chance
+    assumes that the job's speed is measured there before an on-demand machine is rented."""
 
     seconds: float
     cost: float
@@ -201,14 +201,15 @@ class Figures(NamedTuple):
 
 
 def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, known: bool) -> str:
-    """Why a candidate that ranks behind the chosen one was not chosen. `known`: whether the number of steps is
+    """Why a candidate that ranks behind the chosen offer was not chosen. `known`: whether the number of steps is
     known."""
     if mode == "likely":
         return _why_not_likely(row, chosen, known=known)
     more_s, more_usd = row.seconds - chosen.seconds, row.cost - chosen.cost
     if mode == "late":
         if more_s < 1:
-            return f"no later, {about_usd(round(max(more_usd, 0.0)))} more" if known else "no later, but costs more"
+            more = f"{about_usd(round(max(more_usd, 0.0)))} more" if known else "more"
+            return f"finishes no later, but costs {more}"
         return f"would finish {span(more_s)} later"
     worse = math.expm1(log_value(objective, row.cost, row.seconds) - log_value(objective, chosen.cost, chosen.seconds))
     if objective.cost_weight == 0 and more_s >= 1:
@@ -219,7 +220,7 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
         )
         return f"only {-worse:.1%} faster, {more}"
     if objective.time_weight == 0 and more_usd >= 1:
-        share = f"{worse:.0%}" if worse < _MOST_SHARE else ""  # no share beside an owned machine, which is free
+        share = f"{worse:.0%}" if worse < _MOST_SHARE else ""  # no share relative to an owned machine, which is free
         if known:
             more = f"{about_usd(round(more_usd))} {f'({share}) ' if share else ''}more to finish"
         else:
@@ -241,13 +242,13 @@ def why_not(objective: Objective, mode: Mode, row: Figures, chosen: Figures, *, 
 
 
 def _why_not_likely(row: Figures, chosen: Figures, *, known: bool) -> str:
-    """Why the chosen offer is preferred where none is certain to keep the limits."""
+    """Why the chosen offer is preferred if no offer is certain to meet the limits."""
     odds, first, more_usd = _odds(row.chance), chosen.measures and not row.measures, row.cost - chosen.cost
     if odds != _odds(chosen.chance):
-        text = f"{odds} likely to meet your limits, the chosen one {_odds(chosen.chance)}"
+        text = f"{odds} likely to meet your limits, compared with {_odds(chosen.chance)} for the chosen offer"
         return f"{text}, where the job's speed is measured first" if first else text
     if first:
-        return f"as likely to meet your limits ({odds}), but the job's speed is not measured before it is bought"
+        return f"as likely to meet your limits ({odds}), but would be rented before the job's speed is measured"
     more = f", {about_usd(round(more_usd))} more to finish" if known and more_usd >= 1 else ""
     return f"as likely to meet your limits ({odds}){more}"
 
@@ -259,11 +260,12 @@ def why_not_moved(demand: Demand, forecast: Forecast, ranking: Ranking, row: int
 
 
 def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
-    """Why the job does not move to `row`, which would be better, by the limits on what it may rent at once."""
+    """Why the limits on what the job may rent at once prevent a move to `row`, which would be better."""
     if ranking.rejection_reasons[current] != NONE:
-        gain = "would do"
+        gain = "would fit"
     elif ranking.mode == "likely":
-        gain = f"{_odds(ranking.odds(row))} likely to meet your limits, {_odds(ranking.odds(current))} where the job is"
+        here, there = _odds(ranking.odds(current)), _odds(ranking.odds(row))
+        gain = f"{there} likely to meet your limits, compared with {here} on its current offer"
     elif ranking.mode == "late":
         gain = f"would finish {span(ranking.seconds(current) - ranking.seconds(row))} sooner"
     else:
@@ -274,13 +276,14 @@ def why_barred(demand: Demand, market: Market, forecast: Forecast, ranking: Rank
 def why_given_up(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
     """Why the rest of a move to `row` that has begun does not pay."""
     if ranking.mode == "likely":
-        return f"{_odds(ranking.odds(current))} likely to meet its limits where it is, {_odds(ranking.odds(row))} there"
+        stays, moves = _odds(ranking.odds(current)), _odds(ranking.odds(row))
+        return f"{stays} likely to meet its limits if it stays, {moves} if it moves"
     objective = demand.job.spec.objective
     more_s = ranking.seconds(row) - ranking.seconds(current)
     more_usd = ranking.cost(row) - ranking.cost(current)
     costs_more = ranking.mode != "late" and forecast.known and more_usd > 0
     if ranking.mode != "late" and objective.cost_weight == 0 and _near(ranking, row, current) and costs_more:
-        worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying, and be no sooner"
+        worse = f"finishing there would cost {about_usd(round(more_usd))} more than staying, and be no faster"
     elif (ranking.mode == "late" or objective.cost_weight == 0) and more_s > 0:
         worse = f"finishing there would take {span(more_s)} longer than staying"
     elif objective.time_weight == 0 and costs_more:
@@ -306,7 +309,7 @@ def why_chosen(
             return _gain(demand.job.spec.objective, forecast, ranking, row, left_behind)
     if ranking.mode == "likely":
         chance = f"no offer is certain to meet your limits; this one has a {_odds(ranking.odds(row))} chance"
-        return chance + ", and the job's speed is measured before on-demand is bought" * ranking.measured_first(row)
+        return chance + ", and the job's speed is measured before on-demand is rented" * ranking.measured_first(row)
     if not forecast.speed_known:
         return why_begun(demand)
     seconds = ranking.seconds(row)
@@ -316,7 +319,7 @@ def why_chosen(
     objective = demand.job.spec.objective
     per_thousand = about_usd(round(float(forecast.per_step[forecast.pool.at(row)]) * 1000))
     if objective.cost_weight == 0 and seconds > ranking.earliest_s:
-        text = f"within {TIME_TOLERANCE:.0%} of the earliest finish, it costs least: {span(seconds)}"
+        text = f"lowest cost within {TIME_TOLERANCE:.0%} of the earliest finish: {span(seconds)}"
     elif objective.cost_weight == 0:
         text = f"fastest to finish: {span(seconds)}"
     elif objective.time_weight == 0:
@@ -324,9 +327,9 @@ def why_chosen(
     else:
         text = f"best in {objective.name}: {per_thousand} per 1,000 steps"
     if not forecast.known:
-        return f"{text}; how many steps remain is not known yet"
+        return f"{text}; the number of remaining steps is not known yet"
     if left_s is not None:
-        # A few losses would still be in time, but waits for capacity after rare ones may bring the mean after it.
+        # A few losses leave enough time, but waits for capacity after rare losses may push the mean past the deadline.
         early_s = left_s - seconds
         text += f", {span(early_s)} before" if early_s >= 0 else f", on average {span(-early_s)} after"
         text += " the deadline"
@@ -337,24 +340,24 @@ def why_chosen(
 
 
 def _whole_or_less(left_nano_usd: int) -> str:
-    """What is left of a budget: as the budget was set if nothing is spent, and never more than it is."""
+    """The remaining budget, never rounded up; exactly as the user set it if nothing is spent."""
     whole = whole_usd(left_nano_usd)
     return whole if len(whole.partition(".")[2]) <= _MOST_PLACES else at_most_usd(left_nano_usd)
 
 
 def why_too_long(demand: Demand, forecast: Forecast, row: int) -> str:
-    """That the job will fail at its max_duration, if training on a row takes longer than that; empty if not."""
+    """A warning that training on a row takes longer than the job's max_duration, at which it fails; empty if not."""
     longest_s = demand.job.spec.max_duration_s
     if longest_s is None or not forecast.known:
         return ""
     takes_s = float(forecast.mid.run_s[forecast.pool.cell[forecast.pool.at(row)]])
     if takes_s <= longest_s:
         return ""
-    return f"; it has to train for about {span(takes_s)}, and fails at its max_duration of {span(longest_s)}"
+    return f"; training takes about {span(takes_s)}, but the job fails at its max_duration of {span(longest_s)}"
 
 
 def _without_on_demand(ranking: Ranking, row: int) -> str:
-    """A warning if spot capacity decides whether the deadline is met, because no on-demand machine can be bought for
+    """A warning if meeting the deadline depends on spot capacity, because no on-demand machine can be rented to meet
     it."""
     limits, pool = ranking.outlook.limits, ranking.pool
     if limits.left_s is not None or not pool.spot[pool.at(row)]:
@@ -370,7 +373,7 @@ def _without_on_demand(ranking: Ranking, row: int) -> str:
 
 
 def why_begun(demand: Demand) -> str:
-    """Why a job of unknown speed starts where it does, or stays there."""
+    """Why a job of unknown speed starts on an offer, or stays there."""
     promises = [
         name
         for name, given in (("deadline", demand.job.deadline_at_ms), ("budget", demand.job.spec.budget_nano_usd))
@@ -378,8 +381,8 @@ def why_begun(demand: Demand) -> str:
     ]
     objective = demand.job.spec.objective
     best = "best" if objective.cost_weight and objective.time_weight else objective.name
-    text = f"{NOT_MEASURED}: it is measured first where that costs least, among the offers that could be {best}"
-    return f"{text}; then Tradewind knows whether it meets its {' and '.join(promises)}" if promises else text
+    text = f"{NOT_MEASURED}: Tradewind measures the job where that costs least, among the offers that could be {best}"
+    return f"{text}; after that, it knows whether the job can meet its {' and '.join(promises)}" if promises else text
 
 
 def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
@@ -389,8 +392,8 @@ def rejections(ranking: Ranking) -> tuple[Rejection, ...]:
 
 
 def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ranking, filtered: Filtered) -> str:
-    """Why no offer can be used: the most common reason, the reason of the offer that comes closest and, if money is
-    missing, the budget that would suffice."""
+    """Why no offer can be used: the most common reason, the reason of the offer that comes closest and, if the budget
+    is too small, one that would be enough."""
     if not len(market):
         return "no offers are known"
     (most, *others), nearest = rejections(ranking), nearest_miss(market, forecast, ranking)
@@ -409,10 +412,10 @@ def why_waiting(demand: Demand, market: Market, forecast: Forecast, ranking: Ran
 
 
 def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wait) -> str:
-    """Why a job waits for an offer although another one is open. Details that change by the minute come after the
+    """Why a job waits for an offer although another one has capacity. Details that change by the minute come after the
     semicolon."""
     saving = round(awaited.saving_nano_usd)
-    text = f"waiting for {market.ids[awaited.row]}; it should be back in about {span(awaited.seconds)}"
+    text = f"waiting for {market.ids[awaited.row]}; it should be available again in about {span(awaited.seconds)}"
     if saving > 0 and not awaited.late:
         text += f" and saves {about_usd(saving)}"
     elif awaited.sooner_s > 0:
@@ -424,7 +427,7 @@ def why_patient(demand: Demand, market: Market, forecast: Forecast, awaited: Wai
     if left_s <= awaited.finish_s and awaited.late:
         return f"{text}, but {span(awaited.finish_s - left_s)} after the deadline"
     if left_s <= awaited.finish_s:
-        return f"{text}; if it is not back soon, on-demand still meets the deadline"
+        return f"{text}; if the wait takes longer, on-demand can still meet the deadline"
     return f"{text}, with {span(left_s - awaited.finish_s)} to spare before the deadline"
 
 
@@ -441,14 +444,14 @@ def _why_memory(gpu: str | None, wants: tuple[int, int | None] | None, shortfall
 
 
 def _gap(objective: Objective, ranking: Ranking, row: int, other: int) -> float:
-    """By how much `row` exceeds `other` in the logarithm of the objective."""
+    """The logarithm of the objective at `row`, minus that at `other`."""
     return log_value(objective, *ranking.outlook.of(row)) - log_value(objective, *ranking.outlook.of(other))
 
 
 def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, target: int) -> str:
-    """Why a job that runs nowhere yet goes to `row` instead of `target`; follows the offer's id."""
+    """Why a job that is not running yet goes to `row` instead of `target`; the text follows the offer's id."""
     if ranking.mode == "likely":
-        return f"is now {ranking.odds(row):.0%} likely to meet its limits, not {ranking.odds(target):.0%}"
+        return f"is now {ranking.odds(row):.0%} likely to meet its limits, compared with {ranking.odds(target):.0%}"
     objective = demand.job.spec.objective
     sooner_s = ranking.seconds(target) - ranking.seconds(row)
     less = round(ranking.cost(target) - ranking.cost(row))
@@ -464,14 +467,14 @@ def why_instead(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, 
 
 
 def _near(ranking: Ranking, row: int, other: int) -> bool:
-    """Whether `fastest` may count two rows as equally early."""
+    """Whether `fastest` may treat two rows as equally fast."""
     mine, its = ranking.seconds(row), ranking.seconds(other)
     return max(mine, its) <= (1 + TIME_TOLERANCE) * min(mine, its)
 
 
 def _gain(objective: Objective, forecast: Forecast, ranking: Ranking, row: int, current: int) -> str:
-    """By how much `row` is better than staying, including the cost and time of moving. What it saves counts until a
-    loss is likely: that may be far less than the costs to the end differ."""
+    """How much better `row` is than staying, including the cost and time of moving. The saving counts only until a loss
+    is likely, so it may be far less than the difference between the costs to finish."""
     saved, share = promise(forecast, ranking, current, row)
     lasts = "" if share >= _ALL else f" over the next {span(share * forecast.figures(current).run_s)}"
     if objective.cost_weight == 0 and saved > 0 and _near(ranking, row, current):

@@ -1,5 +1,5 @@
-"""Misses: the words for a deadline or a budget that an offer does not keep, and for the choice of a job that is late
-anyway."""
+"""Misses: the texts for an offer that misses a deadline or exceeds a budget, and for the choice of offer for a job that
+will be late on every offer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from providers.money import format_usd
 
 
 def why_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: int, shown: Shown) -> str:
-    """Why a row that is rejected for the deadline does not keep it, nor the budget if that is so, too. `shown`: what is
-    shown of it."""
+    """Why a row that is rejected for the deadline misses it, and by how much it exceeds the budget if it does. `shown`:
+    the figures shown for the row."""
     late = _why_late(demand, forecast, ranking, row, shown)
-    return f"{late}, and {_over_budget(demand, shown)}" if _too_dear(demand, forecast, row) else late
+    return f"{late}, and {_over_budget(demand, shown)}" if _too_expensive(demand, forecast, row) else late
 
 
 def why_over_budget(demand: Demand, forecast: Forecast, row: int, shown: Shown) -> str:
-    """Why a row that is rejected for the budget does not keep it, nor the deadline if that is so, too. `shown`: what is
-    shown of it."""
+    """Why a row that is rejected for the budget exceeds it, and by how much it misses the deadline if it does. `shown`:
+    the figures shown for the row."""
     over, late = _why_over_budget(demand, forecast, row, shown), _too_late(demand, forecast, row, shown)
     if not hopeless(demand, forecast, np.array([row]))[0]:
         return over
@@ -43,14 +43,14 @@ def why_chosen_late(demand: Demand, forecast: Forecast, ranking: Ranking, row: i
     within = ""
     if ranking.outlook.seconds[left_out].min(initial=np.inf) < ranking.earliest_s:
         high, left = float(forecast.high.cost[forecast.pool.at(row)]), budget_left(demand)
-        within = " within the budget" if left is None or high <= left else " that may keep the budget"
+        within = " within the budget" if left is None or high <= left else " that may stay within the budget"
     first = f"this is the earliest finish{within}"
     if not ranking.near_earliest(row):
         first = "no other offer finishes much earlier"
     elif seconds > ranking.earliest_s:
-        first = f"within {TIME_TOLERANCE:.0%} of the earliest finish{within}, it costs least"
+        first = f"this is the lowest cost within {TIME_TOLERANCE:.0%} of the earliest finish{within}"
     if demand.hurries:
-        return f"it cannot end in time for the jobs after it; {first}, {span(late_s)} too late for them"
+        return f"it cannot finish in time for the jobs after it; {first}, {span(late_s)} too late for them"
     return f"the deadline cannot be met; {first}, {span(late_s)} late"
 
 
@@ -75,12 +75,12 @@ def _too_late(demand: Demand, forecast: Forecast, row: int, shown: Shown) -> str
 
 
 def _after(demand: Demand, late_s: float) -> str:
-    """`3.2 h after the deadline`, if it is the job's own."""
+    """Such as `3.2 h after the deadline`, if the deadline is the job's own."""
     return f"{span(late_s)} {'too late for the jobs after it' if demand.hurries else 'after the deadline'}"
 
 
 def _alone(forecast: Forecast, row: int) -> str:
-    """What is shown of a spot offer may be in time because the rest of the work is bought on demand."""
+    """The figures shown for a spot offer may be in time only because the rest of the work runs on demand."""
     return " without on-demand" * bool(forecast.pool.spot[forecast.pool.at(row)])
 
 
@@ -93,20 +93,20 @@ def _why_over_budget(demand: Demand, forecast: Forecast, row: int, shown: Shown)
         return _over_budget(demand, shown)
     fixed, rent = round(float(forecast.move_fixed[forecast.pool.cell[at]])), _to_rent(demand, forecast, at)
     if fixed > left:
-        return f"getting there would cost {format_usd(fixed - left)} more than is left of the budget"
+        return f"moving there would cost {format_usd(fixed - left)} more than the remaining budget"
     if rent >= left:
-        return f"to rent and end a machine takes {format_usd(rent + 1 - left)} more than is left of the budget"
+        return f"renting and ending a machine takes {format_usd(rent + 1 - left)} more than the remaining budget"
     most = shown.most_cost if shown.most_cost > left else float(forecast.high.cost[at])
     return f"could cost {format_usd(round(most) - left)} over the budget"
 
 
 def _to_rent(demand: Demand, forecast: Forecast, at: int) -> int:
-    """nano-USD: more than this must be left of the budget to rent a machine at a position of the pool."""
+    """nano-USD: the remaining budget must exceed this to rent a machine at a position of the pool."""
     return int(rent_and_reserve(demand, forecast)[at])
 
 
-def _too_dear(demand: Demand, forecast: Forecast, row: int) -> bool:
-    """Whether what is left of the budget cannot pay for a row."""
+def _too_expensive(demand: Demand, forecast: Forecast, row: int) -> bool:
+    """Whether the remaining budget cannot pay for a row."""
     left = budget_left(demand)
     return left is not None and forecast.known and float(forecast.low.cost[forecast.pool.at(row)]) > left
 

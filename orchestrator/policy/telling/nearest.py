@@ -1,4 +1,4 @@
-"""Nearest: if every offer is rejected, the one that comes closest, and the budget that would pay for one."""
+"""Nearest: if every offer is rejected, finds the offer that comes closest, and the budget that would pay for one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from providers.hardware import GPUS
 
 
 def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
-    """The rejected row that comes closest: of those with the last reason examined, the one that misses it least."""
+    """The rejected row that comes closest: among the rows whose reason is checked last, the one with the smallest
+    miss."""
     last = int(ranking.rejection_reasons.max())
     rows = np.flatnonzero(ranking.rejection_reasons == last)
     if last == RejectionReason.BUDGET:
@@ -37,13 +38,13 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
 
 
 def budget_remedy(demand: Demand, forecast: Forecast, filtered: Filtered) -> str:
-    """How to raise the budget so that it is enough (policy.ranking.enough). The reason against an offer names its
+    """How to raise the budget so that it is enough (policy.ranking.enough). The reason against an offer names the
     expected cost, which is less.
 
     For a job that has not started, no command is named, because the job may not be submitted yet.
     """
     order = f"tradewind budget set {demand.typed_name or demand.job.name}"
-    if not forecast.known and forecast.pool.current is not None:  # what its machine costs until its end is not known
+    if not forecast.known and forecast.pool.current is not None:  # the cost of ending its machine is not known
         return f"; to continue: {order} USD"
     if not forecast.known:
         least = enough_to_rent(to_start(demand, forecast.perf, filtered))
@@ -56,7 +57,7 @@ def budget_remedy(demand: Demand, forecast: Forecast, filtered: Filtered) -> str
 
 
 def _refused_for_budget(demand: Demand, forecast: Forecast, ranking: Ranking) -> Rows:
-    """The rows rejected for the budget; only those that would be in time, if there are any."""
+    """The rows rejected for the budget; only those that would meet the deadline, if there are any."""
     rows = np.flatnonzero(ranking.rejection_reasons == RejectionReason.BUDGET)
     in_time = ~hopeless(demand, forecast, rows)
     return rows[in_time] if in_time.any() else rows
@@ -72,7 +73,7 @@ def hopeless(demand: Demand, forecast: Forecast, rows: Rows) -> Bools:
 
 
 def _memory_gap(kind: InstanceKind, forecast: Forecast) -> int:
-    """The bytes by which a GPU's memory is outside the job's range or below its need."""
+    """The bytes by which a GPU's memory is outside the job's range or too small for one of its steps."""
     job = forecast.demand.job
     least, most = job.spec.resources.gpu_memory_bytes or (0, None)
     has = 0 if kind[0] is None else GPUS[kind[0]].memory_bytes

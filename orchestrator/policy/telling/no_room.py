@@ -1,4 +1,4 @@
-"""No room: the words for a job that stays because its limits leave no room for a second machine during a move."""
+"""No room: the texts for a job that stays because its limits leave no room for a second machine during a move."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ REMEDY = "raise the limit, or pause and resume the job"
 
 
 def why_no_room(demand: Demand, market: Market, row: int, current: int) -> str:
-    """Which limit forbids the machines of `row` while the job has those of `current`."""
+    """Which limit does not allow the machines of `row` while the job still has those of `current`."""
     rent, nodes = demand.rent, demand.nodes
     if 2 * nodes > rent.machines:
-        return f"a move needs {2 * nodes} machines at once, {rent.machines_by} is {rent.machines}"
+        return f"a move needs {2 * nodes} machines at once, but {rent.machines_by} is {rent.machines}"
     both = int(market.price[row] + market.price[current])
     return (
-        f"a move needs both machines at once, {whole_usd(both)}/h is more than {rent.rate_by} "
+        f"a move needs both machines at once, and {whole_usd(both)}/h is more than {rent.rate_by} "
         f"({whole_usd(round(rent.nano_usd_per_hour))})"
     )

@@ -1,8 +1,7 @@
 """PlacementBuilder: turns a decision into a Placement, with the offers considered and the baseline.
 
-Only the best offers and those closest to a fit are listed, with their reasons; the others are counted. A caller that
-shows the plan to a person may ask for every offer of a small market. The figures of the placement are the same either
-way.
+It lists the best offers and those closest to a fit, with their reasons, and counts the others. A caller that shows the
+plan to a person may request every offer of a small market. This does not change the figures of the placement.
 """
 
 from __future__ import annotations
@@ -69,13 +68,14 @@ class PlacementBuilder:
         again_at_ms: int | None = None,
         awaited: Wait | None = None,
     ) -> Placement:
-        """The placement on row `chosen`. The saving of a move is relative to staying, any other saving to the baseline.
+        """The placement on row `chosen`. The saving of a move is relative to staying; any other saving is relative to
+        the baseline.
 
-        `held` says why no voluntary move may be made now, and `why_barred` which limit keeps the job from a better row,
-        if one does. `threshold` is the price below which the job would move, and `kept_up_to` the price of the chosen
-        offer up to which it stays the choice (both nano-USD per hour). If the chosen offer is that of `probe`, the
-        saving is the probe's. `again_at_ms` is when to decide again, such as at the end of a probe; if a back-off ends
-        sooner, that time counts instead. `awaited` is what a job waits for, which others are compared with.
+        `held` says why no voluntary move may be made now, and `why_barred` names the limit that prevents a move to a
+        better row, if any. `threshold` is the price below which the job would move, and `kept_up_to` the price of the
+        chosen offer up to which it stays the choice (both nano-USD per hour). If `probe` names the chosen offer, the
+        saving is that of the probe. `again_at_ms` is when to decide again, such as at the end of a probe; if a back-off
+        ends sooner, that time applies. `awaited` is the wait with which the other offers are compared.
         """
         ranking, market, current = self.ranking, self.market, self.filtered.current
         whole = len(market) <= SMALL and self.complete
@@ -86,7 +86,9 @@ class PlacementBuilder:
         misfits = [row for row in misses if ranking.rejection_reasons[row] <= LAST_MISFIT]
         misses = misses[: len(misses) - len(misfits)]  # misfits are at the end of the list
         needed = [row for row in (chosen, current, instead) if row is not None]
-        starts = action == "place" or (action == "move" and current is None)  # the latter: a move that has begun
+        starts = action == "place" or (
+            action == "move" and current is None
+        )  # "move" without a current row: the move has begun
         safe = starts and chosen is not None and ranking.rejection_reasons[chosen] == NONE
         near = alike(market, order, chosen) if safe and chosen is not None and self._chance(chosen) is None else []
         listed_rows = [*best, *misses, *needed, *near]
@@ -184,8 +186,8 @@ class PlacementBuilder:
         return self.ranking.odds(chosen) if likely else None
 
     def _misses(self, limit: int | None) -> list[int]:
-        """Rejected rows, closest to a fit first. Jobs with equal requirements share them, unless deadline or budget
-        rejects a row."""
+        """Rejected rows, closest to a fit first. Jobs with equal requirements share this list, unless the deadline or
+        budget rejects a row."""
         if self.ranking.rejection_reasons is not self.filtered.rejection_reasons:
             return _misses(self.ranking, limit)
         known = self.filtered.misses
@@ -194,7 +196,7 @@ class PlacementBuilder:
         return known[limit]
 
     def _misfits(self, rows: list[int]) -> list[Alternative]:
-        """Alternatives for rows that cannot run the job; they have no cost. Jobs with equal requirements share them."""
+        """Alternatives for rows that cannot run the job, without costs. Jobs with equal requirements share them."""
         market, known = self.market, self.filtered.reported
         fresh = [row for row in rows if row not in known]
         ages_s = market.price_age_s(np.array(fresh)).tolist() if fresh else ()
@@ -226,7 +228,7 @@ class PlacementBuilder:
         *,
         trying: bool,
     ) -> list[_Listed]:
-        """The other candidates of `best`, in order, with why they were not chosen."""
+        """The other candidates of `best`, in order, with the reasons why they were not chosen."""
         if awaited is not None:
             return [(row, self._why_not_now(shown, row, awaited), True) for row in best]
         if chosen is None:
@@ -283,7 +285,7 @@ def _best(order: list[int], market: Market) -> list[int]:
 
 
 def _misses(ranking: Ranking, limit: int | None) -> list[int]:
-    """At most `limit` rejected rows (None: all). Those whose reason is examined last come first."""
+    """At most `limit` rejected rows (None: all). Rows whose reason is checked last come first."""
     rejection_reasons = ranking.rejection_reasons
     if limit is None:
         barred = np.flatnonzero(rejection_reasons != NONE)
@@ -297,10 +299,10 @@ def _misses(ranking: Ranking, limit: int | None) -> list[int]:
 
 
 class _Sheet:
-    """The columns of a forecast as lists, from which alternatives are built much faster than from arrays.
+    """The columns of a forecast as lists. Building alternatives from lists is much faster than from arrays.
 
-    A job that goes to the first row of `course` may leave it for the other rows of `course` as soon as they have
-    capacity. `wait_s` says, by row, after how many market seconds capacity is expected.
+    A job that goes to the first row of `course` may move to the other rows of `course` as soon as they have capacity.
+    `wait_s` gives, by row, the market seconds until capacity is expected.
     """
 
     def __init__(
@@ -337,18 +339,18 @@ class _Sheet:
         self.costs = [_listed(each) for each in (low_cost, found.mid_cost, found.high_cost)]
 
     def view(self, row: int, reason: str, feasible: bool) -> Alternative:
-        """The alternative of a row for a job that goes there from where it is."""
+        """The alternative of a row for a job that goes there from its present place."""
         at = self._forecast.pool.at(row)
         seconds, costs = ([each[at] for each in columns] for columns in (self.seconds, self.costs))
         return self._made(row, at, seconds, costs, reason, feasible)
 
     def shown(self, row: int) -> Shown:
-        """What is shown of a row."""
+        """The figures shown for a row."""
         at = self._forecast.pool.at(row)
         return Shown(self.costs[1][at], self.seconds[1][at], self.costs[2][at], self.seconds[2][at])
 
     def afresh(self, row: int) -> Alternative:
-        """The alternative of a row for a job that runs nowhere."""
+        """The alternative of a row for a job that is not running."""
         forecast = self._forecast
         at = forecast.pool.at(row)
         found = self._spreads.afresh()

@@ -60,7 +60,7 @@ def found(case, demand, limits=LIMITS):
 def test_with_time_to_spare_a_job_waits_for_spot_and_says_what_that_saves_and_leaves(case, shut):
     placement = case.decide(Demand(due(case, 40), STEPS))
     assert placement.action == "wait"
-    assert placement.reason.startswith(f"waiting for {shut}; it should be back in about ")
+    assert placement.reason.startswith(f"waiting for {shut}; it should be available again in about ")
     assert placement.reason.endswith("to spare before the deadline")
     assert placement.again_at_ms == case.now + 5 * 60_000
     assert usd(10) < placement.cost_nano_usd < usd(33)
@@ -250,5 +250,5 @@ def test_a_job_that_is_late_in_any_case_does_not_pay_eight_times_as_much_for_two
     demand = Demand(due(case, 1, rates={"SIM-M": 1.0, "SIM-L": 1.02}), STEPS)
     found, options = case.decide(demand), trace(demand, case.market(), case.perf(), None, limits=MoveLimits()).options
     assert found.offer_id == cheap
-    assert "within 3% of the earliest finish, it costs least" in found.reason
+    assert "the lowest cost within 3% of the earliest finish" in found.reason
     assert [each.value for each in options] == [1.0, 1.0]

@@ -227,7 +227,7 @@ def test_egress_counts_against_the_budget_even_if_nothing_else_is_known_of_the_c
     demand = Demand(job, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)
     placement = case.decide(demand)
     assert placement.offer_id == dear
-    assert placement.alternatives[-1].reason == "getting there would cost $1.00 more than is left of the budget"
+    assert placement.alternatives[-1].reason == "moving there would cost $1.00 more than the remaining budget"
     enough = case.job("job_2", rates={"T4": 1.0}, budget_nano_usd=usd(12))
     assert case.decide(Demand(enough, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)).offer_id != dear
 

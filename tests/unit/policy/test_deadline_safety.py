@@ -117,7 +117,7 @@ def test_when_no_offer_is_safe_the_likeliest_is_chosen_and_it_is_on_demand(case)
     placement = case.decide(Demand(case.job(deadline_s=10.3 * 3600), STEPS))
     assert (placement.action, placement.offer_id) == ("place", kept)
     assert re.search(r"no offer is certain .* 8\d% chance", placement.reason)
-    assert "likely to meet your limits, the chosen one" in placement.alternatives[1].reason
+    assert "likely to meet your limits, compared with" in placement.alternatives[1].reason
 
 
 def test_of_two_offers_that_are_equally_likely_to_be_in_time_the_plan_says_what_the_other_costs_more(case):

@@ -285,7 +285,9 @@ def test_starts_take_the_machines_of_a_quota_when_jobs_have_deadlines(case: Deci
 
 def test_a_deadline_that_no_offer_meets_names_the_job(case: DecisionCase) -> None:
     case.offer("slow", 1.0)
-    with pytest.raises(InfeasibleError, match=r"takes \d+ min on its fastest offer, start included, \d+ min are left"):
+    with pytest.raises(
+        InfeasibleError, match=r"takes \d+ min on its fastest offer, including its start, but only \d+ min is left"
+    ):
         planned(case, [job(case, 0, deadline_s=1800.0)])
     with pytest.raises(InfeasibleError, match=r"its deadline passed 90 s ago, and it takes"):
         planned(case, [job(case, 0, deadline_s=-90.0)])
@@ -329,7 +331,7 @@ def test_jobs_without_speed_or_steps_are_named(case: DecisionCase) -> None:
     case.offer("slow", 1.0)
     with pytest.raises(InfeasibleError, match=r"job-0: no throughput"):
         planned(case, [job(case, 0, rates={})])
-    with pytest.raises(InfeasibleError, match=r"job-1: the number of its steps"):
+    with pytest.raises(InfeasibleError, match=r"job-1: its number of steps"):
         planned(case, [job(case, 1, steps=None)])
 
 

@@ -67,7 +67,7 @@ def test_fastest_takes_the_cheapest_of_those_within_three_percent_of_the_earlies
     job = case.job(rates={"SIM-L": 1.0, "SIM-M": 0.985, "SIM-S": 0.96}, objective=FASTEST)
     placement = case.decide(Demand(job, STEPS))
     assert placement.offer_id == near
-    assert placement.reason == "within 3% of the earliest finish, it costs least: 10.2 h"
+    assert placement.reason == "lowest cost within 3% of the earliest finish: 10.2 h"
     reasons = {each.offer_id.split("/")[3]: each.reason for each in placement.alternatives}
     assert reasons["dear"] == "only 1.5% faster, $60.20 more"
     assert reasons["far"] == "16 min slower"
@@ -94,7 +94,7 @@ def test_the_tolerance_of_fastest_counts_from_the_earliest_finish_that_can_be_ha
     case.happened(first, "refused")
     placement = case.decide(demand)
     assert placement.offer_id == last
-    assert placement.reason.startswith("within 3% of the earliest finish")
+    assert placement.reason.startswith("lowest cost within 3% of the earliest finish")
 
 
 def test_fastest_under_a_budget_takes_the_fastest_that_surely_fits(case):
@@ -161,7 +161,9 @@ def test_without_a_known_number_of_steps_the_cheapest_per_step_is_taken(case):
     assert placement.offer_id == fast
     assert placement.cost_nano_usd is None
     assert placement.finish_at_ms is None
-    assert placement.reason == ("cheapest to finish: $0.1667 per 1,000 steps; how many steps remain is not known yet")
+    assert placement.reason == (
+        "cheapest to finish: $0.1667 per 1,000 steps; the number of remaining steps is not known yet"
+    )
     assert placement.alternatives[1].reason.endswith("more per step")
 
 

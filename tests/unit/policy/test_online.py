@@ -139,7 +139,7 @@ def test_only_the_protocols_attributes_are_read():
         ({"speed": (1.0, 1.0)}, "a positive speed"),
         ({"on_demand_usd_per_hour": ()}, "a market needs pools"),
         ({"egress_usd_per_gb": ((0, 0), (0, 0))}, "a market needs pools"),
-        ({"tick_hours": 0}, "a tick must take some time"),
+        ({"tick_hours": 0}, "a tick must be longer than 0 h"),
         ({"on_demand_usd_per_hour": (float("nan"),)}, "on-demand price"),
     ],
 )

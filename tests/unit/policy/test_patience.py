@@ -47,7 +47,7 @@ def shut(case):
 def test_a_job_waits_for_a_much_cheaper_machine_and_says_for_how_long_and_what_that_saves(case, shut):
     placement = case.decide(Demand(case.job(), STEPS, done_steps=100, checkpoint_bytes=10**9))
     assert (placement.action, placement.offer_id) == ("wait", None)
-    assert placement.reason.startswith(f"waiting for {shut}; it should be back in about ")
+    assert placement.reason.startswith(f"waiting for {shut}; it should be available again in about ")
     assert "min and saves $" in placement.reason
     assert placement.again_at_ms == case.now + 14 * 60_000  # when the back-off ends
 
@@ -295,4 +295,4 @@ def test_a_wait_for_a_faster_machine_that_costs_more_says_so(case, shut):
     demand = Demand(case.job(), STEPS)
     forecast = forecast_of(demand, Pool(case.market(), np.array([0, 1])), case.perf(), None)
     reason = why_patient(demand, case.market(), forecast, wait)
-    assert reason.endswith("back in about 10 min and finishes 2.0 h earlier for $0.1300 more")
+    assert reason.endswith("available again in about 10 min and finishes 2.0 h earlier for $0.1300 more")

@@ -231,7 +231,7 @@ def test_a_job_of_unknown_speed_that_has_not_started_is_given_no_command_for_its
     job = case.job(rates={}, budget_nano_usd=1)
     new, begun = (case.decide(Demand(job, STEPS, spent_nano_usd=spent)) for spent in (0, 1))
     assert (new.action, begun.action) == ("wait", "wait")
-    rents = "$0.09 is enough to rent a machine; training takes more"
+    rents = "$0.09 is enough to rent a machine; training costs more"
     assert new.reason.endswith(f"; it needs a larger budget: {rents}")
     assert "tradewind" not in new.reason
     assert begun.reason.endswith(f"; to continue: tradewind budget set job_1 USD ({rents})")
@@ -288,7 +288,7 @@ def test_a_late_job_does_not_risk_its_budget_to_finish_a_few_minutes_earlier(cas
     assert [each.reason.partition(", ")[0] for each in (ample, tight, poor)] == [
         "the deadline cannot be met; this is the earliest finish",
         "the deadline cannot be met; this is the earliest finish within the budget",
-        "the deadline cannot be met; this is the earliest finish that may keep the budget",
+        "the deadline cannot be met; this is the earliest finish that may stay within the budget",
     ]
     assert reasons(tight)["sooner"].startswith("would cost $0.51 over the budget")
     assert reasons(placed(10.2))["sooner"].startswith("could cost $0.")
@@ -304,7 +304,7 @@ def test_a_late_job_that_costs_least_near_the_earliest_finish_within_its_budget_
     )
     placement = case.decide(Demand(job, STEPS))
     assert placement.offer_id == near
-    assert "within 3% of the earliest finish within the budget, it costs least" in placement.reason
+    assert "the lowest cost within 3% of the earliest finish within the budget" in placement.reason
 
 
 @pytest.mark.parametrize(
@@ -354,7 +354,7 @@ def test_offers_that_are_left_to_other_jobs_are_said_to_be_reserved_for_them(cas
     placement = case.decide(replace(Demand(case.job(), STEPS), reserved=(taken,)))
     assert placement.reason == (
         f"no offer fits: 1 of 1 fail on a reservation for other jobs; nearest miss {taken}: "
-        "reserved for other jobs now; this job has its turn later"
+        "reserved for other jobs at present; this job gets its turn later"
     )
 
 
@@ -385,8 +385,8 @@ def test_a_plan_says_that_a_job_will_fail_at_its_max_duration(case, hours, fails
     case.offer("other", 2.0)
     longest_s = None if hours is None else 3600 * hours
     placement = case.decide(Demand(case.job(rates={"SIM-M": 1.0}, max_duration_s=longest_s), STEPS))
-    assert ("; it has to train for about 10." in placement.reason) == fails, placement.reason
-    assert placement.reason.endswith(" h, and fails at its max_duration of 9.0 h") == fails
+    assert ("; training takes about 10." in placement.reason) == fails, placement.reason
+    assert placement.reason.endswith(" h, but the job fails at its max_duration of 9.0 h") == fails
 
 
 @pytest.mark.parametrize("slack_s", [560, 600, 640, 700])

@@ -57,9 +57,9 @@ def test_more_machines_than_the_limit_fit_nowhere_and_the_setting_is_named(case:
     gang = Demand(case.job(resources=Resources(nodes=3)), 36_000)
     placement = case.decide(replace(gang, rent=limits(machines=2)))
     assert placement.action == "wait"
-    assert placement.reason.endswith("the job wants 3 machines, projects.vision.max_instances is 2")
+    assert placement.reason.endswith("the job needs 3 machines, but projects.vision.max_instances is 2")
     one = case.decide(Demand(case.job("job_2"), 36_000, rent=limits(machines=0)))
-    assert one.reason.endswith("the job wants a machine, projects.vision.max_instances is 0")
+    assert one.reason.endswith("the job needs a machine, but projects.vision.max_instances is 0")
 
 
 def test_a_job_that_runs_stays_where_it_is_if_the_price_passes_the_limit(case: DecisionCase, settled) -> None:
@@ -96,8 +96,8 @@ def test_a_running_job_moves_only_where_the_limits_have_room_for_both_machines(c
 
 
 LIMITED = [
-    (limits(machines=1), f"a move needs 2 machines at once, {MACHINES} is 1"),
-    (limits(dollars=1.2), f"a move needs both machines at once, $1.30/h is more than {RATE} ($1.20)"),
+    (limits(machines=1), f"a move needs 2 machines at once, but {MACHINES} is 1"),
+    (limits(dollars=1.2), f"a move needs both machines at once, and $1.30/h is more than {RATE} ($1.20)"),
 ]
 
 
@@ -134,7 +134,7 @@ def test_a_job_that_moves_says_which_limit_keeps_it_from_a_better_offer(case: De
     moves = case.decide(Demand(job, 360_000, rent=limits(dollars=3.0)), settled(here))
     assert (moves.action, moves.offer_id) == ("move", second)
     reason = {each.offer_id: each.reason for each in moves.alternatives}[best]
-    assert reason.endswith(f"but a move needs both machines at once, $3.50/h is more than {RATE} ($3.00)")
+    assert reason.endswith(f"but a move needs both machines at once, and $3.50/h is more than {RATE} ($3.00)")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_job_without_a_safe_offer_names_the_limit_too(case: DecisionCase, sett
     assert (stays.action, stays.offer_id) == ("stay", here)
     for reason in (stays.reason, stays.alternatives[1].reason):
         assert gain in reason
-        assert f", but a move needs 2 machines at once, {MACHINES} is 1" in reason
+        assert f", but a move needs 2 machines at once, but {MACHINES} is 1" in reason
 
 
 @pytest.mark.parametrize(("rent", "why"), LIMITED)
@@ -169,7 +169,7 @@ def test_a_job_whose_offer_is_ruled_out_stays_where_no_other_fits_beside_it(
     stays = case.decide(replace(demand, rent=rent), settled(here))
     assert (stays.action, stays.offer_id) == ("stay", here)
     assert stays.reason.startswith("its current offer is ruled out: ")
-    assert stays.reason.endswith(f"; {there} would do, but {why}; raise the limit, or pause and resume the job")
+    assert stays.reason.endswith(f"; {there} would fit, but {why}; raise the limit, or pause and resume the job")
 
 
 def test_a_job_whose_offer_is_ruled_out_moves_to_the_best_that_fits_beside_it(case: DecisionCase, settled) -> None:

@@ -95,7 +95,7 @@ def test_a_running_job_moves_to_the_first_that_pays_and_stays_where_none_does(ca
     moved, stayed = (traced(case, Demand(case.job(), STEPS), settled(offer_id)) for offer_id in (here, there))
     assert [(each.action, each.value <= 1) for each in moved.options] == [("move", True), ("stay", True)]
     assert [(each.action, each.value <= 1) for each in stayed.options] == [("stay", True), ("move", False)]
-    assert dict(moved.facts)["moves"] == "must gain 2 times their cost, and 10% of what staying costs"
+    assert dict(moved.facts)["moves"] == "must gain 2 times their cost, and 10% of the cost of staying"
 
 
 def test_a_trace_names_what_counted(case):
@@ -106,7 +106,7 @@ def test_a_trace_names_what_counted(case):
     assert facts["offers"] == "1 can be used now, 1 lack capacity"
     assert facts["time left"] == "40.0 h"
     assert ": the fastest on-demand offer may take " in facts["time to spare"]
-    assert facts[spot].startswith("expected back in ")
+    assert facts[spot].startswith("expected to be available again in ")
 
 
 def test_a_deadline_that_has_passed_is_said_in_words(case):

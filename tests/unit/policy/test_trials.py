@@ -139,7 +139,7 @@ def tried(case: DecisionCase, offers: dict[str, str], rate: float | None, minute
 def test_a_probe_lasts_its_minutes_whatever_it_shows(case: DecisionCase, offers: dict[str, str]) -> None:
     held = tried(case, offers, rate=0.5, minutes=3)
     assert (held.action, held.offer_id) == ("stay", offers["P100"])
-    assert "is on probe here for 8 min" in held.reason
+    assert "is on a probe here for 8 min" in held.reason
     assert held.again_at_ms == NOW + round((PROBE_S - 180) * 1000)
 
 

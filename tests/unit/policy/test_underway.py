@@ -232,7 +232,7 @@ def test_a_move_begun_to_save_money_is_aborted_when_it_saves_none(case, settled)
     placement = again(case, demand, settled(here), there)
     assert placement.action == "stay"
     assert placement.reason.startswith("finishing there would cost $2.")
-    assert placement.reason.endswith(" more than staying, and be no sooner")
+    assert placement.reason.endswith(" more than staying, and be no faster")
 
 
 def test_a_placement_of_a_job_that_wants_speed_changes_for_money_only_within_the_tolerance(case):

@@ -39,7 +39,7 @@ def odds(case: DecisionCase, hours: float) -> tuple[str | None, float]:
 def test_it_is_measured_on_spot_first_where_that_is_nearly_as_safe(case, offers, settled):
     moved = case.decide(due(case, 30), settled(offers["K80 spot"]))
     assert (moved.action, moved.offer_id) == ("move", offers["V100 spot"])
-    assert case.decide(due(case, 30)).reason.endswith("the job's speed is measured before on-demand is bought")
+    assert case.decide(due(case, 30)).reason.endswith("the job's speed is measured before on-demand is rented")
     assert moved.chance is not None
     case.happened(offers["V100 spot"], "refused", 5)
     offer_id, sure = odds(case, 30)

@@ -104,7 +104,7 @@ def test_a_job_that_has_ended_or_is_paused_says_so_instead(installation: Install
 def test_a_job_with_an_unknown_number_of_steps_has_no_forecast(installation: Installation, past: Past) -> None:
     train: TrainSpec = dataclasses.replace(spec().train, steps=None, epochs=3)
     made = submit.submit(installation, plan.preview(installation, [spec("endless", train=train)]), caller=ME)
-    assert current.status(installation, made.id).job.no_forecast == "how many steps remain is not known yet"
+    assert current.status(installation, made.id).job.no_forecast == "the number of remaining steps is not known yet"
 
 
 def test_a_long_reason_for_no_forecast_hides_no_column_of_the_queue(installation: Installation, past: Past) -> None:

@@ -88,7 +88,7 @@ def test_a_joint_plan_says_which_limit_or_budget_of_the_project_is_too_small_for
     assert [(each.setting, each.most, each.wanted) for each in view.full_limits] == [("limits.max_instances", 2, 3)]
     assert "limits.max_instances is 2: 3 wanted, so jobs wait until others end" in text
     assert "not counting starts and limits in tradewind.toml" in text  # the policy makespan is about times
-    with pytest.raises(InfeasibleError, match=r"the job wants a machine, limits\.max_instances is 0") as refused:
+    with pytest.raises(InfeasibleError, match=r"the job needs a machine, but limits\.max_instances is 0") as refused:
         planned(**{"limits.max_instances": 0})
     assert refused.value.hint == "raise that limit in tradewind.toml (tradewind down --keep-jobs, then tradewind up)"
     view, text = planned(projects={"default": {"budget": view.cost_nano_usd / 2e9}})

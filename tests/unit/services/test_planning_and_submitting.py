@@ -384,8 +384,11 @@ def limited(installation: Installation, **settings: object) -> Installation:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"limits.max_instances": 0}, "the job wants a machine, limits.max_instances is 0"),
-        ({"projects": {"vision": {"max_instances": 0}}}, "the job wants a machine, projects.vision.max_instances is 0"),
+        ({"limits.max_instances": 0}, "the job needs a machine, but limits.max_instances is 0"),
+        (
+            {"projects": {"vision": {"max_instances": 0}}},
+            "the job needs a machine, but projects.vision.max_instances is 0",
+        ),
         ({"limits.max_usd_per_hour": 0.05}, "/h is more than limits.max_usd_per_hour ($0.05)"),
     ],
 )

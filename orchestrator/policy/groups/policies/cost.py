@@ -55,9 +55,9 @@ def fast_enough(jobs: Collection, need: Floats) -> None:
     if len(late):
         job = int(late[0])
         raise InfeasibleError(
-            f"job {job} needs {need[job]:.4g} steps/s to be on time, and no offer runs it faster than "
-            f"{jobs.rate[job].max():.4g}" + (f" ({len(late)} jobs are like this)" if len(late) > 1 else ""),
-            hint="give it a later deadline, or allow faster offers",
+            f"job {job} needs {need[job]:.4g} steps/s to be on time, but no offer runs it faster than "
+            f"{jobs.rate[job].max():.4g}" + (f" ({len(late)} jobs are too slow)" if len(late) > 1 else ""),
+            hint="set a later deadline for it, or allow faster offers",
         )
 
 

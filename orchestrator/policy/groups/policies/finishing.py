@@ -34,7 +34,7 @@ def finish_time_fairness(jobs: Collection) -> Program:
     rate = alone(jobs)
     if not (rate > 0).all():
         raise InfeasibleError(
-            f"job {int(np.argmin(rate))} can run nowhere: of every kind that it can use, there is none",
+            f"job {int(np.argmin(rate))} cannot run: there are no machines of any kind that it can use",
             hint="leave the job out, or add machines that it can use",
         )
     alone_s = jobs.alone_s + jobs.steps / rate

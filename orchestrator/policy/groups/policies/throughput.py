@@ -49,8 +49,8 @@ def _per_dollar(jobs: Collection) -> Floats:
     if not (jobs.supply.usd_per_h > 0).all():
         way = int(np.argmin(jobs.supply.usd_per_h))
         raise InfeasibleError(
-            f"throughput per dollar needs a price of every kind of machine, and number {way + 1} has none",
-            hint="state its price, or choose a policy that needs none",
+            f"throughput per dollar needs a price for every kind of machine, but number {way + 1} has none",
+            hint="set its price, or choose a policy that does not need prices",
         )
     return np.broadcast_to(1 / jobs.supply.usd_per_h, jobs.rate.shape)
 

@@ -8,7 +8,7 @@ window that it spends in way k. So a job that runs for longer counts for more, u
 dollars per hour. If a job has to start in a way (`start`, in seconds), the start is paid in proportion to the steps
 done there. A whole start in each of its ways would cost more, so the bound is valid for that, too.
 
-The horizon is the time within which every job without a deadline can run where it costs least: nothing is bought only
+The horizon is the time within which every job without a deadline can run where it costs least: nothing is rented only
 to finish sooner. Within a window, a job's part of the time is assumed to be constant. If windows differ and a limit
 binds, jobs that take turns can cost less: see in_turns.py.
 """

@@ -126,7 +126,7 @@ def test_a_job_for_which_nothing_is_left_is_named(policy) -> None:
     rate = jobs.rate.copy()
     rate[7, 1:] = 0.0
     less = np.where(np.arange(4) == 0, 0.0, jobs.supply.gpus)
-    with pytest.raises(InfeasibleError, match="job 7 can run nowhere"):
+    with pytest.raises(InfeasibleError, match="job 7 cannot run"):
         solve_decomposed(policy(replace(jobs, rate=rate, supply=Supply(less, jobs.supply.usd_per_h), budgets=None)))
 
 

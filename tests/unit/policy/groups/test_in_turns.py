@@ -238,7 +238,7 @@ def test_many_jobs_without_time_to_spare_are_all_on_time(case: DecisionCase, pol
 def test_only_those_jobs_are_late_that_have_to_be(case: DecisionCase) -> None:
     case.offer("cheap", 1.0)
     with pytest.raises(
-        InfeasibleError, match=r"machines in eu-1\): job-1 \(deadline in 1\.9 h, 2 h with what"
+        InfeasibleError, match=r"machines in eu-1\): job-1 \(deadline in 1\.9 h, 2 h with the remaining"
     ) as error:
         planned(case, demands(case, [(1.0, 1.05), (1.0, 1.9)]), quota(1, "cheap"))
     assert "job-0" not in str(error.value)
@@ -250,7 +250,7 @@ def test_a_late_job_ends_as_soon_as_it_can_however_far_the_other_deadlines_are(
 ) -> None:
     case.offer("cheap", 1.0)
     jobs = demands(case, [(10.0, 1000.0), (5.25, 10.0), (5.25, 10.0)])
-    with pytest.raises(InfeasibleError, match=r"\): job-\d \(deadline in 10 h, 10\.5 h with what is left\)"):
+    with pytest.raises(InfeasibleError, match=r"\): job-\d \(deadline in 10 h, 10\.5 h with the remaining quota\)"):
         planned(case, jobs, quota(1, "cheap"), policy=policy)
     question, _ = less_late(asked(jobs, market_of(case, quota(1, "cheap")), case.perf()), TimeLimit(20.0))
     unfolded = course(question, policy, joint(question, policy))
@@ -447,7 +447,7 @@ def test_a_second_beside_weeks_is_not_lost_to_the_rounding_errors_of_the_solver(
 def test_a_refusal_has_as_many_digits_as_it_takes_to_tell_the_times_apart(case: DecisionCase) -> None:
     case.offer("cheap", 1.0)
     question = asked(demands(case, [(5.0, 10.11), (5.13, 10.12)]), market_of(case, quota(1, "cheap")), case.perf())
-    with pytest.raises(InfeasibleError, match=r"deadline in 10.12 h, 10.13 h with what is left"):
+    with pytest.raises(InfeasibleError, match=r"deadline in 10.12 h, 10.13 h with the remaining quota"):
         joint(question, "cheapest")
 
 
