@@ -1,1 +1,1 @@
-"""The engine: carries out decisions, one stored step at a time, and can crash at any of them without harm."""
+"""The engine: carries out decisions, one stored step at a time. A crash at any step does no harm."""

@@ -1,7 +1,7 @@
-"""Asking: calls to providers by a process that has nothing else to do until they are answered, such as `down`.
+"""Asking: calls to providers by a process that only waits for their answers, such as `down`.
 
-The control plane's loop waits for no answer (engine.calls). `up` and `down` do, but not for ever: a provider that does
-not answer is reported like one that refuses, and the others are still asked.
+The control plane's loop never waits for an answer (engine.calls). `up` and `down` do, with a time limit: a provider
+that does not answer is reported like one that refuses, and the other providers are still called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from providers.errors import TimedOutError
 
 T = TypeVar("T")
 AGAIN_S = 1.0
-"""Wall seconds for the further calls to a provider that has left one unanswered; they may still take effect."""
+"""Wall seconds for each further call to a provider that did not answer an earlier one; the calls may still take
+effect."""
 
 
 class Ask(Protocol):
@@ -52,7 +53,7 @@ class Within:
         if not answered.wait(limit_s):
             self._silent.add(provider)
             raise TimedOutError(f"no answer from {provider} for {limit_s:g} s")
-        if not pending.over:  # it raised what is no Exception
+        if not pending.over:  # it raised something that is not an Exception
             made.result()
         result: T = pending.result()
         return result

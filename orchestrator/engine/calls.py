@@ -1,11 +1,11 @@
-"""Calls: what the control plane asks of providers and of the store of control objects, carried out beside its loop.
+"""Calls: requests of the control plane to providers and to the store of control objects, made outside its loop.
 
-A tick never waits for an answer: it begins a call, goes on, and reads the answer in a later tick, with the instant at
-which the question was asked. A call occupies a slot of its place (a provider's region). One that is not answered in
-time is given up: its question gets a TimedOutError, its late answer is ignored, and it keeps its slot for a while. When
-all slots of a place were lost like this, one call at a time tries it again, until one ends. So a region that never
-answers costs nothing but its own slots, and few threads. A call that finds no free slot does not begin; its turn comes
-when it is asked again.
+A tick never waits for an answer: it begins a call, continues, and reads the answer in a later tick, with the time at
+which the call began. A call occupies a slot of its place (a provider's region). A call that is not answered in time is
+abandoned: it ends with a TimedOutError, a late answer is ignored, and the call keeps its slot for a while. When all
+slots of a place are lost this way, one call at a time tries it again, until one ends. So a region that never answers
+uses up only its own slots, and few threads. A call that finds no free slot does not begin; it gets its turn when it is
+requested again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from providers.offer import provider_of, region_of
 
 T = TypeVar("T")
 Place = tuple[str, str]
-"""A provider and a region; "" for what concerns all of its regions."""
+"""A provider and a region; "" for calls that concern all of its regions."""
 
 
 def place_of(offer_id: str) -> Place:
@@ -34,24 +34,24 @@ def place_of(offer_id: str) -> Place:
 AT_ONCE = 6
 """Calls that may be under way in one place."""
 LIMIT_S = 30.0
-"""Wall seconds after which a call without an answer is given up."""
+"""Wall seconds after which a call without an answer is abandoned."""
 HELD_S, LONGEST_HELD_S = 60.0, 3600.0
-"""How long a call that was given up keeps its slot unless it ends: twice as long with each further one in a row. Those
-that were under way together count as one."""
+"""How long an abandoned call keeps its slot unless it ends: twice as long with each further one in a row. Calls that
+were under way together count as one."""
 QUEUES_S = 5.0
-"""A call that waits for a slot and is not asked again for so long loses its turn."""
+"""A call that waits for a slot and is not requested again for this long loses its turn."""
 FORGET_S = 600.0
 PROMPT_S = 0.005
-"""An answer that comes within this time is read in the tick of its question."""
+"""An answer that arrives within this time is read in the tick that began the call."""
 MOST_THREADS = 256
 PATIENCE_S = 0.01
-"""The most that all calls of one tick wait for prompt answers."""
+"""The longest time that all calls of one tick together wait for prompt answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """What came of a call that was begun at `asked_ms` (market) and `asked_s` (monotonic). What it says may have been
-    out of date since then."""
+    """The result of a call that began at `asked_ms` (market) and `asked_s` (monotonic). It may be out of date since
+    then."""
 
     asked_ms: int
     asked_s: float
@@ -59,7 +59,8 @@ class Answer(Generic[T]):
     error: Exception | None = None
 
     def result(self) -> T:
-        """What the call returned. Raises what it raised: a ProviderError, or an unexpected exception."""
+        """The value that the call returned. Raises what the call raised: a ProviderError, or an unexpected
+        exception."""
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]
@@ -67,7 +68,7 @@ class Answer(Generic[T]):
 
 @dataclass(slots=True)
 class Pending:
-    """A call that was begun. Its carrier sets `value` or `error`, and `over` last."""
+    """A call that has begun. Its carrier sets `value` or `error`, and `over` last."""
 
     over: bool = False
     value: Any = None
@@ -77,19 +78,19 @@ class Pending:
         """Make the call."""
         try:
             self.value = call()
-        except Exception as error:  # raised again by whoever reads the answer
+        except Exception as error:  # raised again when the answer is read
             self.error = error
         self.over = True
 
     def result(self) -> Any:
-        """What the call returned, once it is over. Raises what it raised."""
+        """The value that the call returned, once it is over. Raises what the call raised."""
         if self.error is not None:
             raise self.error
         return self.value
 
 
 class Carrier(Protocol):
-    """Whatever makes the calls."""
+    """Makes the calls."""
 
     def carry(self, key: str, place: Place, call: Callable[[], object]) -> Pending:
         """Begin a call. It may be over already."""
@@ -101,7 +102,7 @@ class Carrier(Protocol):
 
 
 class AtOnce:
-    """Makes each call at once, and waits for its end."""
+    """Makes each call at once, and waits until it ends."""
 
     def carry(self, _key: str, _place: Place, call: Callable[[], object]) -> Pending:
         """See Carrier.carry."""
@@ -124,8 +125,8 @@ class _Begun:
 
 @dataclass(slots=True)
 class _Slots:
-    """Of one place: the calls that have not ended, those that wait for their turn (when they were last asked), when it
-    last answered, and how often in a row calls were given up since, the last time at `lost_s`."""
+    """For one place: the calls that have not ended, those that wait for their turn (with the time of the last request),
+    when the place last answered, and how often in a row calls were abandoned since then, the last time at `lost_s`."""
 
     taken: list[_Begun] = field(default_factory=list)
     queue: dict[str, float] = field(default_factory=dict)
@@ -134,13 +135,13 @@ class _Slots:
     lost_s: float = -inf
 
     def give_up(self, begun: _Begun, now_s: float) -> None:
-        """Count a call that was not answered in time; those that were begun together count once."""
+        """Count a call that was not answered in time; calls that began together count once."""
         if begun.asked_s >= self.lost_s:
             self.lost, self.lost_s = self.lost + 1, now_s
 
 
 class Calls:
-    """The calls under way and the answers that nobody has read yet, by key. For one thread."""
+    """The calls under way and the unread answers, by key. For one thread."""
 
     def __init__(self, carrier: Carrier | None = None) -> None:
         self._carrier: Carrier = AtOnce() if carrier is None else carrier
@@ -148,7 +149,7 @@ class Calls:
         self._places: dict[Place, _Slots] = {}
 
     def next_tick(self, now_s: float) -> None:
-        """Begin a new tick at monotonic time `now_s`, and forget answers that nobody wanted."""
+        """Begin a new tick at monotonic time `now_s`, and forget answers that were not read."""
         self._carrier.next_tick()
         old = [key for key, begun in self._begun.items() if now_s - begun[-1].asked_s > FORGET_S]
         for key in old:
@@ -159,12 +160,12 @@ class Calls:
         self._begun.pop(key, None)
 
     def under_way(self, key: str) -> bool:
-        """Whether such a call was begun and its answer has not been read."""
+        """Whether a call with this key has begun and its answer has not been read."""
         return bool(self._begun.get(key))
 
     def answer(self, key: str, now_s: float, *, keep: bool = False) -> Answer[Any] | None:
-        """The newest answer, once; None while there is none. Those to earlier questions are ignored from then on. If
-        `keep`, a value that was returned is there for the next time, too, for FORGET_S at most."""
+        """The newest answer, once; None if there is none. From then on, answers to earlier calls are ignored. If
+        `keep`, a returned value stays available for further reads, for FORGET_S at most."""
         begun = self._begun.get(key, [])
         for number, each in reversed([*enumerate(begun)]):
             overdue = not each.pending.over and now_s - each.asked_s >= each.limit_s
@@ -180,8 +181,8 @@ class Calls:
         return None
 
     def may_begin(self, key: str, place: Place, now_s: float, abreast: int = 1) -> bool:
-        """Whether such a call may begin now: fewer than `abreast` of its key are under way, its place has a free slot,
-        and it is its turn. Otherwise it queues."""
+        """Whether a call with this key may begin now: fewer than `abreast` calls of the key are under way, its place
+        has a free slot, and it is its turn. Otherwise it queues."""
         if len(self._begun.get(key, ())) >= abreast:
             return False
         slots = self._places.setdefault(place, _Slots())
@@ -191,7 +192,7 @@ class Calls:
         held_s = min(LONGEST_HELD_S, HELD_S * 2.0 ** min(slots.lost, 10))
         expired = [each for each in slots.taken if now_s - each.asked_s >= each.limit_s + held_s]
         held = len(slots.taken) - len(expired)
-        # nothing ended since: one at a time finds out, or threads run out
+        # nothing ended since then: one call at a time tries, or threads would run out
         silent = slots.lost and any(each.asked_s >= slots.answered_s for each in expired)
         free = (1 if silent else AT_ONCE) - held
         slots.queue = {each: at_s for each, at_s in slots.queue.items() if now_s - at_s <= QUEUES_S}
@@ -213,7 +214,8 @@ class Calls:
         *,
         keep: bool = False,
     ) -> Answer[T] | None:
-        """Begin a call that `may_begin`. Returns its answer if that is there already, as `answer` does."""
+        """Begin a call for which `may_begin` is true. Returns its answer if it is already available, as `answer`
+        does."""
         pending = self._carrier.carry(key, place, call)
         begun = _Begun(place, now_ms, now_s, limit_s, pending)
         self._places.setdefault(place, _Slots()).taken.append(begun)
@@ -222,7 +224,7 @@ class Calls:
 
 
 class Threads:
-    """Makes calls in at most `most` threads, which do not keep the process from ending."""
+    """Makes calls in at most `most` threads, which do not prevent the process from ending."""
 
     def __init__(self, most: int = MOST_THREADS) -> None:
         self._left = most
@@ -232,7 +234,7 @@ class Threads:
         self._patience_s = PATIENCE_S
 
     def carry(self, _key: str, place: Place, call: Callable[[], object]) -> Pending:
-        """See Carrier.carry. Waits for a moment where answers usually come at once."""
+        """See Carrier.carry. Waits for a moment if answers usually arrive at once."""
         pending, ended = Pending(), threading.Event()
         if not self._idle.acquire(blocking=False) and self._left > 0:
             self._left -= 1
@@ -255,8 +257,8 @@ class Threads:
             began_s = time.monotonic()
             try:
                 pending.run(call)
-            except BaseException as error:  # a library in another language may raise what is no Exception
-                pending.error, pending.over = UnavailableError(f"the call broke: {error!r}"), True
+            except BaseException as error:  # a library in another language may raise something that is not an Exception
+                pending.error, pending.over = UnavailableError(f"the call failed: {error!r}"), True
             if time.monotonic() - began_s < PROMPT_S:
                 self._slow.discard(place)
             ended.set()

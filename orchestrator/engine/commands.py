@@ -1,4 +1,4 @@
-"""Commands: carries out what users asked of the control plane through the store, each once.
+"""Commands: carries out users' requests to the control plane, which arrive through the store, each once.
 
 The outcome is stored with the command, where the caller can read it; a refusal is also an event.
 """
@@ -50,7 +50,7 @@ def commands(ctx: Context) -> bool:
 
 
 def _carry_out(ctx: Context, command: Command) -> bool:
-    """Carry out a command once: what fails now would fail at every tick."""
+    """Carry out a command once: if it fails now, it would fail in every tick."""
     job_id = command.job_id
     answered = contained(
         ctx, Compartment.COMMAND, partial(_answer, ctx, command), None, job_id=job_id, about=command.kind
@@ -143,7 +143,7 @@ def _resume(ctx: Context, tx: Tx, job: Job, actor: str) -> str | None:
 
 
 def _cancel(ctx: Context, tx: Tx, job: Job, actor: str) -> str:
-    if job.state != "cancelling":  # else it was asked for before
+    if job.state != "cancelling":  # otherwise it was requested before
         tx.set_job_state(job.id, "cancelling")
         ctx.event(tx, "job.cancelling", "cancelling", job, actor=actor)
     return "cancelling"
@@ -161,7 +161,7 @@ def _budget(ctx: Context, tx: Tx, job: Job, command: Command) -> str:
 
 
 def _group_budget(ctx: Context, tx: Tx, command: Command) -> str:
-    """Set the budget of a group, and with it those of its jobs that change with it."""
+    """Set the budget of a group, and the budgets of those of its jobs that change with it."""
     group, wanted = tx.group(str(command.args.get("group_id"))), _amount(command)
     was = "none before" if group.budget_nano_usd is None else f"before: {whole_usd(group.budget_nano_usd)}"
     message = f"the budget of group {group.name} is now {whole_usd(wanted)} ({was})"
@@ -207,16 +207,17 @@ def _set_budget(ctx: Context, tx: Tx, job: Job, wanted: int, actor: str) -> str:
 
 
 def _require_enough_to_end(ctx: Context, tx: Tx, job: Job, wanted: int) -> None:
-    """Raises UsageError unless the budget `wanted` pays for what a job has spent and for ending its machines."""
+    """Raises UsageError unless the budget `wanted` covers the amount that a job has spent and the end of its
+    machines."""
     _require_more_than_spent(ctx, tx, job, wanted)
     now = spending_limits.spending(ctx, replace(job, spec=replace(job.spec, budget_nano_usd=wanted)), None)
     if now.used_up(wanted):
         least = at_least_usd(now.spent + now.to_end)
-        raise UsageError(f"{job.name} needs more than {least} for what it has spent and to end its machines")
+        raise UsageError(f"{job.name} needs more than {least} to cover its spending and to end its machines")
 
 
 def _require_more_than_spent(ctx: Context, tx: Tx, job: Job, wanted: int) -> int:
-    """What a job has spent, nano-USD. Raises UsageError unless the budget `wanted` is more."""
+    """The amount that a job has spent, in nano-USD. Raises UsageError unless the budget `wanted` exceeds it."""
     spent = wasted.spent_nano_usd(tx, [run.id for run in tx.runs(job_id=job.id)], ctx.now_ms)
     if wanted <= spent:
         raise UsageError(f"{job.name} has already spent {about_usd(spent)}; its budget must be more than that")

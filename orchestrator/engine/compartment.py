@@ -1,6 +1,6 @@
-"""Compartments: keep an error in one step of a tick from affecting anything but the job or provider it was for.
+"""Compartments: limit the effect of an error in one step of a tick to the job or provider of that step.
 
-An unexpected exception ends that step only. It quarantines the step's job (engine.jobs.quarantine); a step without a
+An unexpected exception ends only that step. It quarantines the step's job (engine.jobs.quarantine); a step without a
 job leaves an `engine.fault` event. Everything else continues in the same tick. StoreError and SiteError concern all
 jobs and pass through, except RowError, which is about one row.
 """
@@ -39,7 +39,7 @@ class Compartment(StrEnum):
     JUDGE = "judge"  # whether a run's report is plausible
     RECORD = "record"  # a run's progress
     OBSERVE = "observe"  # a run's end, or its machine's
-    TELL_RISK = "tell risk"  # to a run, how often its machines are expected to be lost
+    TELL_RISK = "tell risk"  # tells a run how often its machines are expected to be lost
     STOPPING = "stopping"  # a job's pausing, cancelling, spending limits
     PROMOTE_STANDBY = "promote a standby"
     ENSURE_STANDBY = "ensure a standby"
@@ -49,8 +49,8 @@ class Compartment(StrEnum):
     MEND = "mend"  # rows of a quarantined job that cannot be read
     CONFINE = "confine"  # stopping a quarantined job
     VOID = "void"  # a quarantined job's unfinished handover
-    END_RUNS = "end runs"  # of a quarantined job that did not stop
-    ACCRUE = "accrue"  # what a run has cost
+    END_RUNS = "end runs"  # the machines of a quarantined job that did not stop
+    ACCRUE = "accrue"  # the cost of a run
     KILL = "kill"  # the trainer of a run that has ended
     TERMINATE = "terminate"  # a machine
     SETTLE = "settle"  # the books of a run
@@ -62,7 +62,7 @@ _OF_A_JOB = ("job", "run", "migration", "command", "event", "ledger_entry", "pla
 """Tables whose rows belong to one job, or are read for one; offers and prices belong to no job."""
 
 BATCH = 10
-"""Jobs written in one transaction: fewer commits than one each, and no long wait for other writers."""
+"""Jobs written in one transaction: fewer commits than with one job each, without long waits for other writers."""
 
 STAY_OPEN = frozenset(
     {
@@ -78,14 +78,14 @@ STAY_OPEN = frozenset(
         Compartment.SETTLE,
     }
 )
-"""Steps that are also taken for quarantined jobs: users' commands, stopping, billing."""
+"""Steps that also run for quarantined jobs: users' commands, stopping, billing."""
 
 
 def contained(
     ctx: Context, where: Compartment, step: Callable[[], T], otherwise: T, *, job_id: str | None = None, about: str = ""
 ) -> T:
-    """Run `step` for the job `job_id` (None: for what `about` names). Returns its result, or `otherwise` if it raised
-    an unexpected error or the job is in quarantine. Never call it inside a write transaction.
+    """Run `step` for the job `job_id` (None: for the thing that `about` names). Returns its result, or `otherwise` if
+    it raised an unexpected error or the job is in quarantine. Never call it inside a write transaction.
 
     Raises StoreError, SiteError.
     """
@@ -166,7 +166,7 @@ def _write_one(
 
 
 def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about: str = "") -> None:
-    """Store that a step raised an error: quarantine its job, or add an `engine.fault` event if it had none. `where`
+    """Record that a step raised an error: quarantine its job, or add an `engine.fault` event if it has none. `where`
     names the compartment, or a whole part of the tick. Raises StoreError."""
     known = job_id in ctx.work.quarantined
     is_new = ctx.due(
@@ -176,7 +176,7 @@ def strike(ctx: Context, where: str, error: Exception, job_id: str | None, about
         return
     why = ctx.secrets.mask(f"{where}{f' of {about}' if about else ''}: {one_line(error)}")[
         :LONGEST_WHY
-    ]  # masked, then cut
+    ]  # masked, then shortened
     reported = ctx.secrets.mask("".join(traceback.format_exception(error)))[-LONGEST_TRACEBACK:]
     if job_id is None:
         data = {"compartment": str(where), "about": about, "traceback": reported}
@@ -205,7 +205,7 @@ def one_line(error: Exception) -> str:
 
 
 def not_its_own(error: Exception) -> bool:
-    """Whether an error has nothing to do with the step's job: the same step would fail for all jobs."""
+    """Whether an error is unrelated to the step's job: the same step would fail for all jobs."""
     return concerns_all(error) or (isinstance(error, UnreadableRowError) and error.table not in _OF_A_JOB)
 
 

@@ -34,22 +34,23 @@ T = TypeVar("T")
 ACTOR = "control-plane"
 ACTIVE: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing", "cancelling")
 Standing = tuple[float, bool]
-"""Who comes first where room is little: the job of the higher priority, and of two equal ones the one that trained
+"""The order of jobs when room is short: the higher priority first, and at equal priority the job that has trained
 before."""
 TRAINS: tuple[RunState, ...] = ("training", "quiesced")
 """The states of a run that has the job."""
-REPORTED_AGAIN_S = 3600.0  # wall: how often a step that keeps failing is reported as an event
+REPORTED_AGAIN_S = 3600.0  # wall: how often an event reports a step that keeps failing
 FAULT_KEY = "fault:"
 """Prefix of the pacing keys that remember when such an event was last written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What there is to do, read in one transaction at the start of a tick.
+    """The work to do, read in one transaction at the start of a tick.
 
-    `jobs` are those neither ended nor paused, and the jobs of `runs`; `runs` are those not ended or not fully booked.
-    Either may belong to `quarantined` jobs, which engine.compartment skips. `unreadable` has the error of each job with
-    a row that cannot be read (such rows are left out), or with a machine at a provider that is not enabled.
+    `jobs` are the jobs that are neither ended nor paused, and the jobs of `runs`; `runs` are the runs that are not
+    ended or not fully booked. Both may belong to `quarantined` jobs, which engine.compartment skips. `unreadable` has
+    the error of each job with a row that cannot be read (such rows are left out), or with a machine at a provider that
+    is not enabled.
     """
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
@@ -80,8 +81,8 @@ def _nothing(_where: str, _about: str) -> None:
 @dataclass
 class Round:
     """The present round on owned machines (engine.jobs.time_sharing) or of a group (engine.jobs.group_turns): its
-    `number`, the turns that were `given` (None where each job may go wherever it wants), for which jobs in which states
-    (`seen`), `why` in words, by job, and the `parts` of the time that a group's plan gives its jobs."""
+    `number`, the turns that were `given` (None if each job may use any offer), for which jobs in which states (`seen`),
+    the reason for each job (`why`), and the `parts` of the time that a group's plan gives its jobs."""
 
     number: int | None = None
     seen: frozenset[tuple[str, str]] = frozenset()
@@ -97,13 +98,13 @@ class Context:
 
     These fields are not stored; after a crash they start empty:
 
-    - `pacing`: wall times (monotonic seconds) for back-offs and intervals, by key, `what` or `what/id`.
-    - `markets`, `speeds`: caches of what was read. `calls`: provider calls under way (engine.calls).
-    - `places`: by job, the place kept for it (engine.migration.limits): since when (monotonic seconds), on which offer,
-      and the job's standing.
+    - `pacing`: wall times (monotonic seconds) for back-offs and intervals, by key: `what` or `what/id`.
+    - `markets`, `speeds`: caches of data read from the store. `calls`: provider calls under way (engine.calls).
+    - `places`: by job, the place reserved for it (engine.migration.limits): since when (monotonic seconds), on which
+      offer, and the job's standing.
     - `round`, and `group_rounds` by group: the present turns on shared machines.
-    - `announced`: preemption notices that machines reported themselves: by run, when its machine ends (market ms).
-    - `risks`: the risks that runs were told last (engine.jobs.risk).
+    - `announced`: preemption notices that the machines themselves reported: by run, when its machine ends (market ms).
+    - `risks`: the risks last sent to each run (engine.jobs.risk).
 
     `crossing` and `crossed` are called before and after each step, with its compartment and its job or provider
     (engine.compartment).
@@ -183,7 +184,7 @@ class Context:
 
     @property
     def used_offers(self) -> frozenset[str]:
-        """Ids of the offers on which jobs train. All decisions of a tick must read the market with the same ones:
+        """Ids of the offers on which jobs train. All decisions of a tick must read the market with the same ids:
         whenever an unlisted offer joins or leaves them, `markets` reads the whole market again."""
         return frozenset(run.offer_id for run in self.work.runs if run.end is None and run.state in TRAINS)
 
@@ -192,8 +193,9 @@ class Context:
         return new_id(prefix, self.now_ms, self.random)
 
     def instance(self, run: Run) -> Instance | None:
-        """The run's machine as last described, several as one (`together`), with the notice that it reported itself if
-        its provider reports none; None if there is no machine or the provider has not described it."""
+        """The run's machine as last described, several machines as one (`together`). If its provider reports no notice,
+        it has the notice that the machine itself reported. None if there is no machine or the provider has not
+        described it."""
         described = [self.instances.get(instance_id) for instance_id in run.instance_ids]
         known = [each for each in described if each is not None]
         if not known or len(known) < len(described):
@@ -204,11 +206,12 @@ class Context:
         return found
 
     def gone(self, run: Run) -> bool:
-        """Whether the provider has confirmed that all the run's machines are gone. No answer is no confirmation."""
+        """Whether the provider has confirmed that all the run's machines are gone. A missing answer does not confirm
+        it."""
         return run.instance_id is not None and all(self.is_gone(each) for each in run.instance_ids)
 
     def lost(self, run: Run) -> bool:
-        """Whether the provider has confirmed that a machine of the run is gone: the run cannot go on without it."""
+        """Whether the provider has confirmed that a machine of the run is gone: the run cannot continue without it."""
         return any(self.is_gone(each) for each in run.instance_ids)
 
     def is_gone(self, instance_id: str) -> bool:
@@ -229,7 +232,8 @@ class Context:
         return run.end is not None and self.waited_s(f"lease/{run.id}") > self.installation.config.lease_s
 
     def lease_runs_out(self, run: Run) -> None:
-        """Remember that this run was told to end: a machine that does not hear it renews its lease no more."""
+        """Remember that this run was ordered to end. A machine that does not receive the order stops renewing its
+        lease."""
         self.waited_s(f"lease/{run.id}")
 
     def lease_ran_out(self, run: Run) -> None:
@@ -241,7 +245,7 @@ class Context:
         return self.installation.providers[provider_of(offer_id)]
 
     def catalog(self, purpose: str) -> AskedCatalog:
-        """The checkpoints of jobs, asked beside the tick. Calls that belong together share a `purpose`."""
+        """The checkpoints of jobs, read outside the tick. Calls that belong together share a `purpose`."""
         return AskedCatalog(self, purpose)
 
     def checkpoint_root(self, job: Job) -> str:
@@ -263,7 +267,7 @@ class Context:
 
     def few_due(self, prefix: str, items: Sequence[T], id_of: Callable[[T], str], every_s: float, most: int) -> list[T]:
         """Of the items for which `due` would be true with the key `prefix/id`, the `most` that waited longest, in their
-        order; it is true for these. The others are next."""
+        order; they count as done. The others come next."""
         now = self.installation.clock.monotonic_s()
         last = {id_of(each): self.pacing.get(f"{prefix}/{id_of(each)}", -inf) for each in items}
         waiting = [each for each in items if now - last[id_of(each)] >= every_s]
@@ -274,8 +278,8 @@ class Context:
     def ask(
         self, key: str, place: Place, call: Callable[[], T], *, every_s: float = 0.0, abreast: int = 1
     ) -> Answer[T] | None:
-        """The newest answer to `call`, once; None while there is none. The call is begun at most every `every_s` wall
-        seconds, and not while `abreast` of its key are under way or its place has no free slot."""
+        """The newest answer to `call`, once; None if there is none. The call begins at most every `every_s` wall
+        seconds, and not while `abreast` calls of its key are under way or its place has no free slot."""
         answer = self.answer(key)
         if answer is None and self.may_ask(key, place, every_s, abreast):
             answer = self.begin(key, place, call)
@@ -286,7 +290,8 @@ class Context:
         return self.calls.answer(key, self.installation.clock.monotonic_s(), keep=keep)
 
     def may_ask(self, key: str, place: Place, every_s: float = 0.0, abreast: int = 1) -> bool:
-        """Whether such a call may begin now, as for `ask`; then the caller must begin it, or ask `every_s` later."""
+        """Whether the call may begin now, as for `ask`. If so, the caller must begin it, or ask again `every_s`
+        later."""
         now_s = self.installation.clock.monotonic_s()
         if now_s - self.pacing.get(key, -inf) < every_s or not self.calls.may_begin(key, place, now_s, abreast):
             return False
@@ -296,7 +301,7 @@ class Context:
     def begin(
         self, key: str, place: Place, call: Callable[[], T], limit_s: float = LIMIT_S, *, keep: bool = False
     ) -> Answer[T] | None:
-        """Begin a call for which `may_ask` is true. Returns its answer if that came at once."""
+        """Begin a call for which `may_ask` is true. Returns its answer if it arrived at once."""
         now_s = self.installation.clock.monotonic_s()
         return self.calls.begin(key, place, call, self.now_ms, now_s, limit_s, keep=keep)
 
@@ -306,11 +311,11 @@ class Context:
         return now - self.pacing.setdefault(key, now)
 
     def waits_anew(self, key: str) -> None:
-        """Let `waited_s` begin again."""
+        """Restart the time of `waited_s`."""
         self.pacing.pop(key, None)
 
     def typed_name(self, job: Job) -> str:
-        """What to type for a job in the commands of an advice."""
+        """The name or id to use for a job in suggested commands."""
         with self.installation.store.read() as tx:
             return tx.typed_name(job.id, job.name)
 
@@ -349,7 +354,7 @@ class Context:
 
 def _out_of_reach(run: Run) -> RowError:
     return RowError(
-        f"{run.id} is on {run.offer_id}, whose provider is not enabled: its machine can be neither seen nor ended",
+        f"{run.id} is on {run.offer_id}, whose provider is not enabled: its machine can be neither observed nor ended",
         hint="enable the provider again (providers.enabled), or end the machine in the provider's console",
     )
 

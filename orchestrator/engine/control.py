@@ -1,10 +1,10 @@
 """ControlPlane: the loop that drives all parts of the engine.
 
 `tick` advances every state machine by at most one step, in a fixed order and without threads, so that a virtual clock
-can drive it. Work for one job is isolated from other jobs (engine.compartment). A whole part that fails is skipped, so
-that machines are still ended and costs still booked, and its error is raised at the end of the tick. One control plane
-acts on a store; others stand by and take over when it is gone. A control plane on a copy of the store does not act at
-all (engine.machines.claims).
+can drive it. Work for one job is isolated from other jobs (engine.compartment). If a whole part fails, the tick skips
+it, so that machines are still ended and costs still booked, and raises its error at the end. One control plane acts on
+a store; others stand by and take over when it is gone. A control plane on a copy of the store does not act at all
+(engine.machines.claims).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from orchestrator.model import Migration
 
 BEAT_EVERY_S = 1.0
 ACCRUE_EVERY_S = 1.5
-ACCRUE_EVERY_MARKET_S = 300.0  # each time adds a row per machine, which is kept
+ACCRUE_EVERY_MARKET_S = 300.0  # each renewal adds a row per machine, which is kept
 WAITING_EVERY_S = 0.5
-WAITING_PER_S = 10  # of all jobs that wait; a hundred took 40 % of a core when each was looked at every 2 s
-COMPARE_EVERY_S = 5.0  # for corrections by others; what closes a job's books is a change, after which it is compared
+WAITING_PER_S = 10  # of all waiting jobs; a hundred took 40 % of a core when each was checked every 2 s
+COMPARE_EVERY_S = 5.0  # for corrections by others; a change that closes a job's books is followed by a comparison
 DEADLINE_CHECK_S = 3600.0  # market
 
 
@@ -58,8 +58,8 @@ class ControlPlane:
         self._broken: list[Exception] = []
 
     def tick(self) -> bool:
-        """One pass over all work. Returns whether anything changed or is left to decide (if not, the caller may pause
-        briefly)."""
+        """One pass over all work. Returns whether anything changed or remains to be decided (if not, the caller may
+        pause briefly)."""
         ctx = self._ctx
         ctx.calls.next_tick(ctx.installation.clock.monotonic_s())
         if ctx.leadership is not None and ctx.due("beat", BEAT_EVERY_S):
@@ -154,8 +154,8 @@ class ControlPlane:
         return self._turns.waiting and place(ctx, self._turns)
 
     def _look_again(self) -> None:
-        """Ask for a decision about jobs that need a machine, though nothing has happened: one may be free now. Jobs
-        that are about to lose theirs are all asked for; of those that wait, some in turn."""
+        """Request a decision about jobs that need a machine, even without an event: a machine may be free now. Requests
+        it for all jobs that are about to lose their machine, and for some of the waiting jobs in turn."""
         ctx, now_s = self._ctx, self._ctx.installation.clock.monotonic_s()
         passed_s = now_s - ctx.pacing.get("waiting", now_s - WAITING_EVERY_S)
         if passed_s < WAITING_EVERY_S or not (in_need := jobs_in_need(ctx)):
@@ -206,6 +206,6 @@ class ControlPlane:
         if ctx.now_ms >= ctx.pacing.get("again-ms", float("inf")):
             del ctx.pacing["again-ms"]
             return True
-        # slower steps use up a deadline's slack, too, and no event reports that
+        # slower steps also use up a deadline's slack, and no event reports that
         has_deadline = any(job.deadline_at_ms is not None for job in ctx.work.jobs.values())
         return has_deadline and ctx.due("deadlines", self._wall_s(1.0, DEADLINE_CHECK_S))

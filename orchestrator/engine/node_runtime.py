@@ -1,7 +1,7 @@
-"""NodeRuntime: the machines and runs of an installation, as the engine sees them, through the store of control objects.
+"""NodeRuntime: the engine's view of the machines and runs of an installation, through the store of control objects.
 
-Nothing here waits for the store: orders are written by threads (engine.orders), and reports come from a thread that
-polls them. Everything on the machines outlives this object.
+No method here waits for the store: threads write orders (engine.orders), and another thread polls reports. Everything
+on the machines outlives this object.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from trainers.objects.base import ObjectStore
 from trainers.spec import SetupSpec
 
 HOLD_S = 30.0
-AT_ONCE = 16  # objects of the store that are read and written at the same time
+AT_ONCE = 16  # objects of the store that may be read and written at the same time
 
 
 def node_runtime(installation: Installation) -> NodeRuntime:
@@ -114,7 +114,7 @@ class NodeRuntime:
         self._ends = Ends()
 
     def lead(self, epoch: int) -> None:
-        """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
+        """From now on, write orders for the control plane with this epoch. Orders that others wrote are read again."""
         self._orders.lead(epoch)
         self._machines.clear()
         self._looking.clear()
@@ -133,7 +133,7 @@ class NodeRuntime:
         if remote is not None:
             assert self._launching is not None
             try:
-                put_run(self._store, remote.run_id, token, nodes)  # so that what is stored is deleted with the run
+                put_run(self._store, remote.run_id, token, nodes)  # so that the stored objects are deleted with the run
                 return self._launching.user_data(token, remote, nodes)
             except ObjectStoreError as error:
                 raise unusable(error) from error
@@ -142,7 +142,7 @@ class NodeRuntime:
         secret = sealing.boot_token(self._key(), token)
         end = [sys.executable, "-m", "orchestrator.nodes.session"]
         given = shlex.quote(dumps({"boot_token": secret}))
-        # A machine does not outlive its agent. SIGTERM is the agent's to handle; the shell waits for it.
+        # A machine does not outlive its agent. The agent handles SIGTERM; the shell waits for it.
         return (
             f"#!/usr/bin/env bash\ntrap : TERM\nexec 4< <(printf %s {given})\n"
             f"{BOOT_FD}=4 {shlex.join(command)}\nexec {shlex.join(end)} 4<&-\n"
@@ -210,7 +210,7 @@ class NodeRuntime:
         joint = {} if len(machines) == 1 else self._joint(machines)
         for rank, place in enumerate(machines):
             trainer = {**spec.trainer, **joint, **({"node_rank": rank} if joint else {})}
-            if rank > 0 and trainer.get("control_dir"):  # else it has folders of its own
+            if rank > 0 and trainer.get("control_dir"):  # otherwise it has its own folders
                 trainer["control_dir"] = str(self._run_dir(spec.run_id, rank) / "control")
             before, grant = self._granted(place, spec.run_id, spec.secrets)
 
@@ -223,11 +223,11 @@ class NodeRuntime:
         """What the trainers of several machines need to find one another, from what machine 0 published."""
         facts = self._heard(machines[0]).facts
         if facts is None:
-            raise SiteError(f"{machines[0]} has not started", hint="it is asked again")
+            raise SiteError(f"{machines[0]} has not started", hint="Tradewind tries again")
         return {"nodes": len(machines), "master_addr": facts.address, "master_port": facts.master_port}
 
     def _run_dir(self, run_id: str, rank: int) -> Path:
-        """The folder of a run on its machine; on this host, each machine of several has its own."""
+        """The folder of a run on its machine; on this host, each machine of a gang has its own folder."""
         return self._runs_dir / run_id if rank == 0 else self._runs_dir / run_id / "machines" / str(rank)
 
     def reports(self, run_ids: Sequence[str]) -> Mapping[str, RunReport]:
@@ -241,14 +241,16 @@ class NodeRuntime:
                 continue
             except DamagedOrder as error:
                 damaged[run_id] = error
-            except SiteError as error:  # of one machine's objects, perhaps: the others' count
+            except SiteError as error:  # perhaps only one machine's objects failed: the others count
                 failed[run_id] = error
             else:
                 if report is not None:
                     found[run_id] = report
         if failed and not found:
             raise next(iter(failed.values()))
-        for run_id, why in (failed | damaged).items():  # the others' can be read, so this is about the machine
+        for run_id, why in (
+            failed | damaged
+        ).items():  # the other machines' reports can be read, so this concerns the machine
             found[run_id] = RunReport(run_id, "malformed", error=f"its report cannot be read: {why}")
         return found
 
@@ -323,7 +325,7 @@ class NodeRuntime:
 
     # -- orders -----------------------------------------------------------------------------------------------------
     def _change_run(self, run_id: str, change: Callable[[RunOrder], RunOrder]) -> None:
-        """Change the orders of a run on all its machines. Raises SiteError if one has none for it."""
+        """Change the orders of a run on all its machines. Raises SiteError if a machine has no order for the run."""
         machines = self._places(run_id)
         for place in machines:
             self._orders.wanted(place)  # all of them, or none
@@ -335,7 +337,7 @@ class NodeRuntime:
     ) -> None:
         def changed(run: RunOrder | None) -> RunOrder:
             if run is None or run.run_id != run_id:
-                raise SiteError(f"{run_id} was not ordered, or is to end", hint="it is asked again")
+                raise SiteError(f"{run_id} has no order, or was ordered to end", hint="Tradewind tries again")
             return change(run)
 
         self._orders.change(place, changed, before)
@@ -353,18 +355,19 @@ class NodeRuntime:
         return False
 
     def _granted(self, token: str, run_id: str, secrets: Mapping[str, str]) -> tuple[list[Step], str | None]:
-        """How to write a new grant of these secrets, and its digest; nothing if there are none. Raises SiteError."""
+        """How to write a new grant of these secrets, and its digest; nothing if there are no secrets. Raises
+        SiteError."""
         if not secrets:
             return [], None
         public_key = self._public_key(self._heard(token), token)
         if public_key is None:
-            raise SiteError(f"the machine of {run_id} has not started", hint="it is asked again")
+            raise SiteError(f"the machine of {run_id} has not started", hint="Tradewind tries again")
         sealed = sealing.seal(public_key, run_id, secrets)
         digest = sealing.digest(sealed)
         return [lambda channel: channel.put_grant(digest, sealed)], digest
 
     def _public_key(self, heard: Heard, token: str) -> str | None:
-        """The key of the machine's agent, if it has shown that it is the machine that was booted."""
+        """The key of the machine's agent, if it has proved that it is the machine that was booted."""
         facts = heard.facts
         return None if facts is None or facts.error or not self._is_proven(facts, token) else facts.public_key
 
@@ -374,13 +377,13 @@ class NodeRuntime:
 
     # -- reports ----------------------------------------------------------------------------------------------------
     def _report(self, run_id: str) -> RunReport | None:
-        """What is known of a run; None if nothing is."""
+        """The known state of a run; None if nothing is known."""
         machines = self._known_places(run_id)
         reports = [self._report_of(run_id, each) for each in machines] or [RunReport(run_id, "absent")]
         return combined(reports, ended_for_s=self._ends.since_s(run_id, reports, self._monotonic()))
 
     def _report_of(self, run_id: str, token: str) -> RunReport | None:
-        """What is known of a run on one of its machines; None if nothing is."""
+        """The known state of a run on one of its machines; None if nothing is known."""
         heard = self._heard(token)
         if self._lender is not None and (public_key := self._public_key(heard, token)) is not None:
             self._lender.lend(token, public_key)
@@ -389,7 +392,7 @@ class NodeRuntime:
             return RunReport(run_id, "malformed", error=heard.garbled, silent_s=silent_s)
         report = heard.report
         run, number = self._orders.wanted(token)
-        if report is None:  # deleted: a run that was to train counts as silent, so that its lease can end
+        if report is None:  # deleted: a run that was ordered to train counts as silent, so that its lease can expire
             trains = run is not None and run.run_id == run_id and run.spec is not None and heard.read_s > 0.0
             return RunReport(run_id, "silent", silent_s=silent_s) if trains else None
         if run is None or run.run_id != run_id:
@@ -409,19 +412,19 @@ class NodeRuntime:
     def _places(self, run_id: str) -> tuple[str, ...]:
         machines = self._known_places(run_id)
         if not machines:
-            raise SiteError(f"{run_id} has no machine", hint="it is asked again")
+            raise SiteError(f"{run_id} has no machine", hint="Tradewind tries again")
         return machines
 
     def _known_places(self, run_id: str) -> tuple[str, ...]:
-        """The channels of the run's machines, by rank; none if none were asked to execute it. While this control plane
-        leads, no other one prepares runs. Raises NotRead at first, and SiteError."""
+        """The channels of the run's machines, by rank; empty if no machine was ordered to execute it. While this
+        control plane leads, no other one prepares runs. Raises NotRead at first, and SiteError."""
         if run_id not in self._machines:
             looking = self._looking.pop(run_id, None)
             if looking is None:
                 looking = self._threads.carry(run_id, PLACE, lambda: machines_of(self._store, run_id))
             if not looking.over:
                 self._looking[run_id] = looking
-                raise NotRead(f"the machine of {run_id} is being read", hint="it is asked again")
+                raise NotRead(f"the machine of {run_id} is being read", hint="Tradewind tries again")
             with _retried():
                 self._machines[run_id] = looking.result()
         return self._machines[run_id]

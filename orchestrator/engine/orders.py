@@ -1,9 +1,9 @@
-"""Orders: what each machine shall do, as it is wanted and as it is written in the store of control objects.
+"""Orders: what each machine must do, both the wanted state and the state written in the store of control objects.
 
-The engine changes what is wanted, in memory. Threads write it, one order of a machine after the other and those of
-different machines at once, by compare-and-swap and with the control plane's epoch, so that one that was replaced
-changes nothing. An order that cannot be written is tried again until a later one takes its place. The highest epoch is
-kept next to the orders: a control plane on a store that came from a backup must go beyond it first (`outranked_by`).
+The engine changes the wanted orders in memory. Threads write them: the orders of one machine one after the other, those
+of different machines in parallel. They use compare-and-swap and the control plane's epoch, so a control plane that was
+replaced changes nothing. An order that cannot be written is retried until a later one replaces it. The highest epoch is
+kept next to the orders: a control plane on a store restored from a backup must exceed it first (`outranked_by`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainers.objects.base import ObjectStore
 PLACE = ("store", "")
 RETRY_S = 1.0
 TROUBLE_S = 10.0
-"""An order that could not be written for so long is in trouble."""
+"""An order that could not be written for this long is reported."""
 FLUSH_S = 5.0
 
 Step = Callable[[Channel], None]
@@ -36,8 +36,8 @@ class NotRead(SiteError):
 
 @dataclass(slots=True)
 class _Line:
-    """One machine's orders. `before` is what must be written before its next order; `written` is None while it must be
-    read (again), and `wanted` counts once it `is_read`."""
+    """One machine's orders. `before` must be written before its next order; `written` is None while it must be read
+    (again), and `wanted` is valid once the line `is_read`."""
 
     wanted: RunOrder | None = None
     is_read: bool = False
@@ -69,7 +69,8 @@ class Orders:
         self._changing = threading.Lock()
 
     def lead(self, epoch: int) -> None:
-        """From now on, orders are those of the control plane with this epoch. What others wrote is read again."""
+        """From now on, orders are those of the control plane with this epoch. Orders that others wrote are read
+        again."""
         with self._changing:
             self._epoch, self._recorded, self._lines = epoch, 0, {}
 
@@ -79,20 +80,20 @@ class Orders:
         return self._recorded if self._recorded > self._epoch else None
 
     def wanted(self, token: str) -> tuple[RunOrder | None, int]:
-        """The run that the machine shall execute, and the number of the order that says so, which may not be written
-        yet. Raises NotRead at first, and SiteError if it cannot be read."""
+        """The run that the machine must execute, and the number of that order, which may not be written yet. Raises
+        NotRead at first, and SiteError if it cannot be read."""
         line = self._line(token)
         with self._changing:
             if not line.is_read:
-                raise line.trouble or NotRead(f"the order for {token} is being read", hint="it is asked again")
+                raise line.trouble or NotRead(f"the order for {token} is being read", hint="Tradewind tries again")
             number = 0 if line.written is None else line.written.number
             return line.wanted, number + self._dirty(line)
 
     def change(
         self, token: str, change: Callable[[RunOrder | None], RunOrder | None], before: Sequence[Step] = ()
     ) -> None:
-        """Let the machine execute `change` of the present run. What it needs is written `before`. Raises SiteError,
-        and what `change` raises."""
+        """Order the machine to execute `change` of the present run. `before` writes what the order needs. Raises
+        SiteError, and what `change` raises."""
         self.wanted(token)
         line = self._lines[token]
         with self._changing:
@@ -102,25 +103,26 @@ class Orders:
         self._line(token)
 
     def unwritten(self, token: str) -> SiteError | None:
-        """Why the machine's newest order could not be written for TROUBLE_S; None if it was, or is not that old."""
+        """Why the machine's newest order could not be written for TROUBLE_S; None if it was written, or is not that
+        old."""
         line = self._line(token)
         with self._changing:
             lasts = line.failing_s is not None and self._monotonic() - line.failing_s >= TROUBLE_S
             return line.trouble if lasts else None
 
     def forget(self, token: str) -> None:
-        """Of a machine that has ended."""
+        """Forget a machine that has ended."""
         with self._changing:
             self._lines.pop(token, None)
 
     @property
     def idle(self) -> bool:
-        """Whether all that is wanted is written, as far as known."""
+        """Whether all wanted orders are written, as far as known."""
         with self._changing:
             return not any(line.busy or self._dirty(line) for line in self._lines.values())
 
     def close(self) -> None:
-        """Give what is wanted some time to be written."""
+        """Wait for a limited time until the wanted orders are written."""
         give_up_s = self._monotonic() + FLUSH_S
         while not self.idle and self._monotonic() < give_up_s:
             for token in [*self._lines]:
@@ -129,7 +131,7 @@ class Orders:
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def _line(self, token: str) -> _Line:
-        """A machine's line, with a thread at work on it if there is anything to do."""
+        """A machine's line, with a thread working on it if there is anything to do."""
         with self._changing:
             line = self._lines.setdefault(token, _Line())
             waits = line.busy or self._monotonic() < line.retry_s
@@ -151,7 +153,7 @@ class Orders:
         )
 
     def _serve(self, token: str, line: _Line, epoch: int) -> None:
-        """Read a machine's order, or write until all that is wanted is written. It is tried again after an error."""
+        """Read a machine's order, or write until all wanted orders are written. Retries after an error."""
         channel = Channel(self._store, token)
         try:
             self._raise_epoch(epoch)
@@ -163,7 +165,7 @@ class Orders:
                         line.failing_s, line.trouble, line.busy = None, None, False
                         return
                 self._write(channel, line, epoch)
-        except BaseException as error:  # whatever a library raises, the next order must be written
+        except BaseException as error:  # the next order must be written, no matter what a library raises
             trouble = error if isinstance(error, SiteError) else _trouble(error)
             with self._changing:
                 line.written = None  # it may have taken effect: read it again
@@ -172,7 +174,7 @@ class Orders:
                 line.trouble, line.retry_s, line.busy = trouble, now_s + RETRY_S, False
 
     def _raise_epoch(self, epoch: int) -> None:
-        """Once for each epoch. Raises SiteError if a later control plane gives the orders."""
+        """Check the epoch, once for each epoch. Raises SiteError if a later control plane gives the orders."""
         if self._recorded < epoch:
             recorded = raise_epoch(self._store, epoch)
             with self._changing:
@@ -182,8 +184,8 @@ class Orders:
             raise SiteError("a later control plane gives the orders", hint="this one no longer leads")
 
     def _read(self, channel: Channel, line: _Line, epoch: int) -> None:
-        """Read the order. One of an earlier control plane is made this one's own, so that the earlier one can replace
-        it no more."""
+        """Read the order. If an earlier control plane wrote it, take it over, so that the earlier one can no longer
+        replace it."""
         order, version = channel.order()
         if order is None:
             order = Order(0, self._lease_s)
@@ -215,4 +217,4 @@ class Orders:
 def _trouble(error: BaseException) -> SiteError:
     if isinstance(error, ObjectStoreError):
         return unreachable(error)
-    return SiteError(f"an order cannot be written: {error!r}", hint="it is tried again")
+    return SiteError(f"an order cannot be written: {error!r}", hint="Tradewind tries again")

@@ -1,7 +1,8 @@
-"""Runtime: the interface between the engine and whatever executes runs on rented machines.
+"""Runtime: the interface between the engine and the component that executes runs on rented machines.
 
-engine.node_runtime drives real trainers; the one in tests.rig trains in virtual time. Calls return at once: what they
-ask for happens later, if this control plane still leads. They may be repeated: the engine asks again after a crash.
+engine.node_runtime drives real trainers; the one in tests.rig trains in virtual time. Calls return at once: the
+requested action happens later, if this control plane still leads. Calls may be repeated: the engine repeats them after
+a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from trainers.control import Awaited, Risk
 from trainers.spec import SetupSpec
 
 TrainerState = Literal[
-    "absent",  # no actor of this run exists (not started, or gone with its machine)
+    "absent",  # this run has no actor (not started, or gone with its machine)
     "silent",  # it exists but has not answered for a while
     "starting",  # actor up, libraries or the job's code are being loaded
     "prepared",  # libraries loaded; waits for `start`
@@ -28,8 +29,8 @@ TrainerState = Literal[
     "checkpointed_and_stopped",  # stopped by request or notice, with a checkpoint
     "finished",
     "failed",  # the job's own code raised, or its process died by itself (`exit_status`)
-    "fenced",  # found a newer generation, or its lease lapsed: it stopped itself
-    "malformed",  # it is alive, but its report is not valid: nothing is known of its work
+    "fenced",  # found a newer generation, or its lease expired: it stopped itself
+    "malformed",  # it is alive, but its report is not valid: nothing is known about its work
 ]
 
 
@@ -46,13 +47,13 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a run reports about itself, or what is known about its silence.
+    """A run's report about itself, or the known facts about a silent run.
 
     `manifest` is the newest checkpoint that it committed or restored, of step `manifest_step`. Times are wall seconds
     of this run. `weights_hash` is set by a finished run, `stopped_early` by one whose program ended before the last
     step. `exit_status` is that of a trainer that died while its machine lived on, or minus the signal number that
-    killed it. `still_s`, measured next to the trainer, is for how long `awaited` has been overdue. `save_wall_s` is the
-    time of the latest save. `not_finite_step` is the first step whose loss was NaN or infinite.
+    killed it. `still_s`, measured next to the trainer, is the time that `awaited` has been overdue. `save_wall_s` is
+    the time of the latest save. `not_finite_step` is the first step whose loss was NaN or infinite.
     """
 
     run_id: str
@@ -79,14 +80,14 @@ class RunReport:
     setup_failed: bool = False  # it failed while setting up its environment
     setup_s: float | None = None  # wall seconds of that setup
     peer_lost: bool = False  # a failed run of several machines: its process lost contact with one on another machine
-    notice_s: float | None = None  # wall seconds until the provider takes the machine away, as that told the machine
+    notice_s: float | None = None  # wall seconds until the provider takes the machine away, as announced to the machine
     fetching: bool = False  # its machine is still fetching checkpoint data ahead of the restore
     fetched_bytes: int = 0  # checkpoint data that its machine has fetched ahead
-    ships: bool = False  # one of several machines: its processes have ended; its log and outputs are not yet stored
+    ships: bool = False  # a machine of a gang: its processes have ended; its log and outputs are not yet stored
 
 
 class Runtime(Protocol):
-    """The machines and runs of an installation. Every method raises SiteError if it has to be asked again."""
+    """The machines and runs of an installation. Every method raises SiteError if it must be called again."""
 
     def bootstrap(self, *, token: str, nodes: int = 1, remote: Remote | None = None) -> str:
         """The user data of the `nodes` machines with this launch token: the same text each time. `remote`: they share
@@ -94,7 +95,7 @@ class Runtime(Protocol):
         ...
 
     def boot_error(self, token: str) -> str | None:
-        """Why the machine with this launch token cannot be used, if it says so or the store lets it not in."""
+        """Why the machine with this launch token cannot be used, if it reports that or the store denies it access."""
         ...
 
     def joined(self, token: str, nodes: int = 1) -> bool:
@@ -112,8 +113,8 @@ class Runtime(Protocol):
         nodes: int = 1,
     ) -> None:
         """Start the run's processes on the machines of `token`, set up its environment and load its libraries, without
-        training. The runtime knows where environments are; `secrets` are for the set-up; with `files` the machines work
-        in folders of their own. Idempotent. Any other run there is ended."""
+        training. The runtime knows where environments are; `secrets` are for the set-up; with `files`, each machine
+        works in its own folders. Idempotent. Ends any other run there."""
         ...
 
     def start(self, spec: RunSpec) -> None:
@@ -128,8 +129,7 @@ class Runtime(Protocol):
     def quiesce(self, run_id: str, successor: int) -> None:
         """Ask the run to save a checkpoint at the next step boundary and wait there for generation `successor`.
 
-        After 30 s it resumes training by itself, having first made sure that this generation can never take the job
-        over.
+        After 30 s it resumes training by itself, after ensuring that this generation can never take over the job.
         """
         ...
 
@@ -146,7 +146,7 @@ class Runtime(Protocol):
         ...
 
     def risk(self, run_id: str, risk: Risk) -> None:
-        """Tell the run how often its machines are expected to be lost, and what its checkpoints are charged."""
+        """Send the run the expected rate of machine losses and the charge for its checkpoints."""
         ...
 
     def kill(self, run_id: str) -> None:
@@ -154,12 +154,12 @@ class Runtime(Protocol):
         ...
 
     def parted(self, run_id: str) -> bool:
-        """Whether the machines of a run that was killed have let go of it: nothing of its log and outputs is missing in
-        the store. True if its machines never reported."""
+        """Whether the machines of a killed run have released it: its log and outputs are completely stored. True if its
+        machines never reported."""
         ...
 
     def unwritten(self, run_ids: Sequence[str]) -> Mapping[str, SiteError]:
-        """Of which of these runs the newest order has not reached the machine's storage for a while, and why."""
+        """The runs among these whose newest order has not reached the machine's storage for a while, and why."""
         ...
 
     def known(self) -> Sequence[str]:

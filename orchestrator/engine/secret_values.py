@@ -15,7 +15,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import TERMINAL, Job
 from trainers.process.masking import Mask, forms
 
-MAX_TOTAL_CHARACTERS = 512 << 10  # of all jobs, each value once: the masked forms take about 50 times as much
+MAX_TOTAL_CHARACTERS = 512 << 10  # of all jobs, each value once: the masked forms take about 50 times as much memory
 UNKNOWN_S = 600.0
 """Values arrive before their job is stored. They are dropped if the job is not stored within this time: the submitter
 was killed in between. In real seconds, counted from the first check (engine.control.FORGET_EVERY_S)."""
@@ -26,7 +26,7 @@ Given = Mapping[str, Mapping[str, str]]
 
 
 class MissingSecret(TradewindError):
-    """The control plane lacks a secret that the job needs. The job waits; that is not a failure."""
+    """The control plane lacks a secret that the job needs. The job waits; this is not a failure."""
 
 
 class SecretValues:
@@ -35,7 +35,7 @@ class SecretValues:
     def __init__(
         self, *, kept: Callable[[], Given] = dict, keep: Callable[[Given], None] = lambda _given: None
     ) -> None:
-        """`keep` saves all values elsewhere, `kept` reads them back; raises what `kept` raises."""
+        """`keep` saves all values elsewhere, and `kept` reads them back. Raises what `kept` raises."""
         self._kept = kept
         self._keep = keep
         self._changing = threading.Lock()  # held to replace the fields below; readers need no lock
@@ -66,21 +66,21 @@ class SecretValues:
                 self._unknown_since_s.pop(job_id, None)
 
     def of(self, job: Job, typed_name: TypedName = attrgetter("name")) -> dict[str, str]:
-        """The values of the job's secrets. Raises MissingSecret, whose message says how to supply them: `typed_name` is
-        what commands take for the job."""
+        """The values of the job's secrets. Raises MissingSecret, whose message says how to supply them: `typed_name`
+        returns the name or id to use for the job in commands."""
         given = self._given.get(job.id, {})
         names = job.spec.train.secrets
         missing = [name for name in names if name not in given]
         if missing:
             plural, them = ("s", "them") if len(missing) > 1 else ("", "it")
-            raise MissingSecret(  # the remedy first: `queue` shows the beginning
+            raise MissingSecret(  # the remedy comes first: `queue` shows only the beginning
                 f"waits for `tradewind secrets give {typed_name(job)}`, run with its secret{plural} "
                 f"{', '.join(missing)} in the environment: this control plane does not have {them}"
             )
         return {name: given[name] for name in names}
 
     def missing(self, job: Job, typed_name: TypedName = attrgetter("name")) -> str | None:
-        """Which secret is missing and what to do; None if none is."""
+        """Which secret is missing and what to do; None if no secret is missing."""
         try:
             self.of(job, typed_name)
         except MissingSecret as error:
@@ -104,7 +104,7 @@ class SecretValues:
                     unknown.add(job_id)
         now_s = installation.clock.monotonic_s()
         if not self._changing.acquire(blocking=False):
-            return  # next time: the control plane does not wait for submitters
+            return  # dropped next time: the control plane does not wait for submitters
         try:
             since_s = {job_id: self._unknown_since_s.get(job_id, now_s) for job_id in unknown}
             gone = ended | {job_id for job_id in unknown if now_s - since_s[job_id] >= UNKNOWN_S}

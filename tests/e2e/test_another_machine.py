@@ -200,7 +200,9 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
     second = owned.training(job, after=first)
     assert owned.host(second.instance_id) is not killed
     killed.reboot()  # now it can say until when the first machine lasted
-    assert "ready; 5.3 MB of the checkpoint are there already" in owned.tradewind.events(job, "migration.ready")[-1]
+    assert (
+        "ready; it has already fetched 5.3 MB of the checkpoint" in owned.tradewind.events(job, "migration.ready")[-1]
+    )
 
     bucket = open_store(f"{owned.lab.bucket}/tradewind/checkpoints").child(job)
     until(
@@ -210,7 +212,9 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
     owned.tradewind.command("migrate", "alone")
     third = owned.training(job, after=second)
     assert third.repeated_steps == 0
-    assert "ready; 5.2 MB of the checkpoint are there already" in owned.tradewind.events(job, "migration.ready")[-1]
+    assert (
+        "ready; it has already fetched 5.2 MB of the checkpoint" in owned.tradewind.events(job, "migration.ready")[-1]
+    )
     hurry(owned)
     owned.tradewind.ended(job, "finished")
     log = owned.tradewind.command("logs", job).stdout

@@ -44,7 +44,7 @@ def test_the_checkpoint_of_a_move_is_booked_as_an_estimate_with_its_bytes_and_th
     (told,) = home.events(job, "egress.estimated")
     assert (told.data["bytes"], told.data["nano_usd"]) == (moved.moved_bytes, expected)
     assert (told.data["source"], told.data["nano_usd_per_gb"]) == ("aws/us-east-1", rate)
-    assert "estimate by the list price of the catalogue" in told.message
+    assert "estimate from the list price of the catalogue" in told.message
     kinds = {each.kind for each in home.read(lambda tx: tx.entries())}
     assert not {"egress", "requests"} & kinds
 

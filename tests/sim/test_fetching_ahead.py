@@ -37,7 +37,7 @@ def test_training_goes_on_while_the_next_machine_fetches(home: SimulatedInstalla
     home.run_for(30)
     assert home.runs(job)[-1].offer_id == DEAR.id
     assert home.runs(job)[-1].state == "training"
-    assert any("250.0 MB of the checkpoint are there already" in event.message for event in home.events(job))
+    assert any("it has already fetched 250.0 MB of the checkpoint" in event.message for event in home.events(job))
     home.settle()
     check_truth(home)
 

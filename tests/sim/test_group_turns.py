@@ -96,7 +96,7 @@ def test_what_a_waiting_job_says_of_its_group_stays_true_when_other_jobs_end(ins
     note = current.job(home.installation, jobs[2].id).note
     assert note is not None
     assert re.search(
-        r"waits for its turn: .*; 1 of its 3 jobs had a machine then, and the planned part of this one", note
+        r"waits for its turn: .*; 1 of its 3 jobs had a machine then, and the planned share of this job", note
     )
     home.settle(limit_s=3600.0)
     check_truth(home)
@@ -164,7 +164,7 @@ def test_where_the_solver_is_not_in_time_the_last_plan_counts_and_it_is_said(
         raise LimitError("the solver found no certified answer within 2 s")
 
     monkeypatch.setattr(group_turns, "joint", too_late)
-    home.until(lambda: any("the solver was not in time" in each for each in told()))
+    home.until(lambda: any("the solver exceeded its time limit" in each for each in told()))
     home.settle(limit_s=3600.0)
     assert {home.job(job).state for job in jobs} == {"finished"}
     check_truth(home)

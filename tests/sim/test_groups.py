@@ -102,7 +102,7 @@ def test_a_job_hurries_for_the_deadline_of_one_that_comes_after_it_if_that_can_b
     home.until_step(first, 1)
     assert home.runs(first)[0].offer_id == (FAST if kind != "V100" else SLOW).id
     said = home.events(first, "plan.decided")[0].message
-    assert said.endswith("; jobs after it have deadlines, so it has to end in time for them") == (
+    assert said.endswith("; jobs after it have deadlines, so it must finish in time for them") == (
         deadline_s in (3000.0, 20_000.0)
     )
 
@@ -277,7 +277,7 @@ def test_a_paused_job_that_has_the_whole_budget_of_its_group_continues_by_the_co
     )
     refused = home.ask("budget", a, nano_usd=usd(enough))
     home.tick()
-    assert home.answer(refused) == "refused: a may have at most $0.1200, which is the budget of its group chain"
+    assert home.answer(refused) == "refused: a can get at most $0.1200, the budget of its group chain"
     granted = order(home, usd(enough))
     home.tick()
     assert (home.answer(granted) or "").startswith(f"the budget of group chain is now ${enough} (before: $0.12)")
@@ -483,7 +483,7 @@ def test_advice_about_the_budget_of_a_group_gives_ids_where_other_jobs_have_the_
             tx.set_budget(job.id, usd(part))
     home.submit("a", steps=1)
     home.submit("b", steps=1)
-    with pytest.raises(UsageError, match="a may have at most") as caught:
+    with pytest.raises(UsageError, match="a can get at most") as caught:
         set_budget(home.installation, a.id, "0.30", caller=Caller("me"))
     assert caught.value.hint.endswith("; or lower that of another job: tradewind budget set job_b USD")
     home.until_state(a, "paused")

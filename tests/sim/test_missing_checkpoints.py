@@ -59,8 +59,8 @@ def test_a_job_whose_checkpoints_are_missing_pauses_and_says_from_where_it_would
     home.until(lambda: len(home.events(job, "job.paused")) == 2)
     said = home.events(job, "job.paused")[-1].message
     assert said.startswith("paused without a checkpoint: ")
-    assert f"its checkpoint of step {at} is missing from {home.checkpoints.root}: there is none" in said
-    assert "without them, it goes on from step 0" in said
+    assert f"its checkpoint of step {at} is missing from {home.checkpoints.root}: no checkpoint is left" in said
+    assert "without them, it continues from step 0" in said
     assert done(home, job) == 0
     if put_back:
         shutil.rmtree(folder, ignore_errors=True)

@@ -292,9 +292,9 @@ def test_projects_share_machines_by_their_weights(install: Install) -> None:
     vision = [home.submit(f"vision-{number}", steps=300, project="vision") for number in range(2)]
     other = home.submit("other", steps=300)
     jobs = [*vision, other]
-    home.until(lambda: all(any("its part is about" in each.message for each in home.events(job)) for job in jobs))
+    home.until(lambda: all(any("its share is about" in each.message for each in home.events(job)) for job in jobs))
     parts = {
-        job.name: re.findall(r"its part is about (\d+)%", each.message)[-1]
+        job.name: re.findall(r"its share is about (\d+)%", each.message)[-1]
         for job in jobs
         for each in home.events(job)
         if "3 jobs share" in each.message
@@ -390,7 +390,7 @@ def test_the_budget_of_a_project_that_is_named_for_the_jobs_of_a_group_is_enough
 def test_the_budget_of_a_project_that_is_named_for_one_job_says_that_others_need_money_too(install: Install) -> None:
     home = install(overrides={"projects": {"vision": {"budget": 0.015}}})
     paused_group(home)
-    others = "; 2 other jobs of the project have not ended and need money, too"
+    others = "; 2 other jobs of the project have not ended and also need money"
     with pytest.raises(UsageError) as refused:
         commands.resume(home.installation, "a", caller=ME)
     assert str(refused.value).endswith(f"the $0.015 budget of project vision is too small{others}")

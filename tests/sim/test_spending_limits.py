@@ -105,7 +105,7 @@ def test_a_budget_that_does_not_pay_for_ending_the_machines_is_refused_and_the_l
     asked = home.ask("budget", job, nano_usd=home.books()[1] + usd("0.001"))  # type: ignore[arg-type]
     home.tick()
     found = re.search(
-        r"^refused: job needs more than \$(\S+) for what it has spent and to end", home.answer(asked) or ""
+        r"^refused: job needs more than \$(\S+) to cover its spending and to end", home.answer(asked) or ""
     )
     assert found is not None, home.answer(asked)
     assert home.job(job).spec.budget_nano_usd == usd(1)
@@ -199,7 +199,9 @@ def test_a_job_is_not_moved_where_its_budget_does_not_last_for_the_egress_of_its
     asked = home.ask("migrate", job, offer_id=RESERVE.id)
     home.tick()
     refusal = home.answer(asked) or ""
-    assert re.search(r"its budget does not cover two machines, and bringing its checkpoint there costs \$20\.", refusal)
+    assert re.search(
+        r"its budget does not cover two machines, and transferring its checkpoint there costs \$20\.", refusal
+    )
     assert len(home.runs(job)) == 1
 
 

@@ -1,7 +1,7 @@
-"""Accrue: books what machines cost, while they run and once more when they have ended.
+"""Accrue: books the cost of machines, while they run and once more when they have ended.
 
-Prices are known up to the last successful poll, so nothing is booked beyond it: an entry never guesses a price. Each
-transaction books the run as it reads it, since another process may have closed its books in the meantime.
+Prices are known up to the last successful poll, so nothing is booked beyond that time: an entry never guesses a price.
+Each transaction books the run as it reads it, since another process may have closed its books in the meantime.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def settle(
     machines: Sequence[Member],
 ) -> bool:
     """Close the books of a run whose machines are confirmed gone and whose usage the provider knows (`meter`). Returns
-    False while its prices are not all known.
+    False while some of its prices are not known.
 
     `machines` are its machines with their billed intervals (`as_described`). A machine that never became billable gets
-    an empty interval. The run is over, whatever it waited for. Closed books stay closed, except that an earlier run's
-    are corrected if the machine turns out to have ended while that run still had it.
+    an empty interval. The run is over, regardless of what it waited for. Closed books stay closed, with one exception:
+    an earlier run's books are corrected if the machine turns out to have ended while that run still had it.
     """
     now_ms = installation.clock.now_ms()
     ended = [each if each.billed_to_ms is not None else replace(each, billed_to_ms=now_ms) for each in machines]
@@ -113,7 +113,7 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
         took_over = {migration.target_run_id for migration in open_ones if migration.id in cut_over}
         for run in tx.runs(live=True, unreadable=left_out):
             if run.id in took_over and run.training_from_ms is None:
-                tx.update_run(run.id, training_from_ms=now)  # so a resumed job waits for its end
+                tx.update_run(run.id, training_from_ms=now)  # so a resumed job waits until it has ended
             may_appear = not run.complete and (run.end is not None or run.id in tried)  # a machine: the next one checks
             if run.end is None and may_appear:
                 tx.update_run(run.id, end="aborted", training_to_ms=now)
@@ -147,9 +147,9 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
 
 
 def as_described(machine: Member, instance: Instance | None, gone_ms: int) -> Member:
-    """A machine that is gone with the interval for which its provider bills it; if the provider no longer knows it, or
-    knows no end, it is billed at most until it was found to be gone. That has to be the same instant each time: prices
-    are never known up to now."""
+    """A machine that is gone, with the interval for which its provider bills it. If the provider no longer knows the
+    machine or its end, it is billed at most until it was found to be gone. That instant must be the same each time:
+    prices are never known up to now."""
     if machine.instance_id is None:
         return machine
     if instance is None:
@@ -166,7 +166,8 @@ def _wait_until(installation: Installation, at_ms: int) -> None:
 
 
 def running_nano_usd_per_hour(tx: Tx, runs: Sequence[Run], now_ms: int) -> int:
-    """The cost per hour of the running machines of these runs, with what they keep, at the known prices."""
+    """The cost per hour of the running machines of these runs, including disks and stored checkpoints, at the known
+    prices."""
     rate = 0
     for run in runs:
         if run.billed_from_ms is not None and run.billed_to_ms is None:
@@ -184,21 +185,20 @@ def _kept_nano_usd_per_hour(run: Run) -> int:
 
 
 def reserve_nano_usd(rate_per_hour: int, market_s: float) -> int:
-    """What `market_s` more seconds cost (nano-USD) at a rate in nano-USD per hour."""
+    """The cost of `market_s` more seconds (nano-USD) at a rate in nano-USD per hour."""
     return int(rate_per_hour * market_s * 1000) // MS_PER_HOUR
 
 
 def prices_known_until_ms(tx: Tx, offer_id: str, now_ms: int) -> int | None:
     """The market time up to which all price changes of an offer are in the store; None if there are none, or if the
-    last poll was dated by a clock that was ahead of `now_ms`: nothing is known of the time since that poll."""
+    clock that dated the last poll was ahead of `now_ms`: nothing is known about the time since that poll."""
     known_ms = tx.priced_to_ms(offer_id)
     return None if known_ms is None or known_ms > now_ms else known_ms
 
 
 def meter(installation: Installation, run: Run) -> Callable[[], None] | None:
-    """The call that tells a provider that bills checkpoints but cannot see them the run's usage; None if there is
-    nothing to tell. The provider may receive the same usage again, which changes nothing. The call raises
-    ProviderError."""
+    """The call that reports the run's usage to a provider that bills checkpoints but cannot see them; None if there is
+    nothing to report. Reporting the same usage again changes nothing. The call raises ProviderError."""
     provider, usage = installation.providers.get(provider_of(run.offer_id)), ledger.usage_of(run)
     if usage is None or run.instance_id is None or not isinstance(provider, MetersUsage):
         return None
@@ -211,7 +211,7 @@ def _meter(provider: MetersUsage, instance_id: str, usage: Usage) -> None:
 
 
 def _handed_over(installation: Installation, tx: Tx, migration: Migration) -> bool:
-    """Whether the target owns the job. The fence decides that, not the store."""
+    """Whether the target owns the job. The fence determines that, not the store."""
     if migration.step is not Step.CUTOVER:
         return migration.step is Step.RELEASE
     root = installation.checkpoint_root(tx.outline(migration.job_id).spec.checkpoint.to)
@@ -228,11 +228,11 @@ def book(tx: Tx, run_id: str, upto_ms: int) -> None:
     if run.billed_from_ms is None or start_ms is None or upto_ms < start_ms:
         return
     if upto_ms == start_ms and run.billed_to_ms is None:
-        return  # one that ended at once may have been booked meanwhile: that is taken back
+        return  # a machine that ended at once may have been booked meanwhile: that booking is reversed
     job = tx.outline(run.job_id)  # it costs money even if its job file cannot be read
     changes = tx.price_changes(run.offer_id, start_ms, upto_ms)
     fresh = ledger.accrue(job, run, changes, upto_ms, tx.booked_until_ms(run.id))
-    if run.billed_to_ms is not None:  # once, at its end: all of its entries are read
+    if run.billed_to_ms is not None:  # only once, at its end, because all of its entries are read
         fresh += ledger.restate(run, tx.entries(run_id=run.id), changes, upto_ms)
     if fresh:
         tx.add_entries(fresh)
@@ -246,9 +246,9 @@ def _others_on_its_machine(tx: Tx, run: Run) -> tuple[list[Run], list[Run]]:
 
 
 def _book_charges(tx: Tx, run_id: str, at_ms: int) -> None:
-    """Book what an ended machine is billed besides its time, as its provider declares it, and what is estimated: on its
-    last run, for the whole life of the machine. Charges booked on an earlier run, before the later one was known, are
-    taken back."""
+    """Book the charges of an ended machine other than its time, as its provider declares them or as estimated: on its
+    last run, for the whole life of the machine. Charges booked on an earlier run, before the later run was known, are
+    reversed."""
     run = tx.run(run_id)
     card = rate_card(provider_of(run.offer_id))
     if run.instance_id is None:

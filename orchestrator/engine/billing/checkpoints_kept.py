@@ -34,8 +34,8 @@ def measure(ctx: Context, job: Job, run: Run, report: RunReport) -> None:
 
 
 def bring(ctx: Context, job: Job, target: Run, found: ManifestInfo) -> None:
-    """Record that this checkpoint is copied to the machine of `target`: once, even if the step is repeated or several
-    runs use the machine one after the other."""
+    """Record that this checkpoint is copied to the machine of `target`; only once, even if the step is repeated or
+    several runs use the machine in turn."""
     with ctx.write() as tx:
         saved_at = checkpoint_at([run for run in tx.runs(job_id=job.id) if run.id != target.id])
         tx.set_job_facts(job.id, checkpoint_bytes=found.size_bytes)
@@ -48,7 +48,7 @@ def bring(ctx: Context, job: Job, target: Run, found: ManifestInfo) -> None:
 
 
 def _tell(ctx: Context, tx: Tx, job: Job, target: Run, usage: Usage) -> None:
-    """Record how an estimate was made, which is booked when the machine has ended."""
+    """Record how an estimate was made. The estimate is booked when the machine has ended."""
     amount = estimated_nano_usd(usage)
     if not amount:
         return
@@ -57,7 +57,7 @@ def _tell(ctx: Context, tx: Tx, job: Job, target: Run, usage: Usage) -> None:
     ctx.event(
         tx,
         "egress.estimated",
-        f"fetching the checkpoint ({size_gb:.3g} GB) from {where} costs about {about_usd(amount)}: an estimate by "
+        f"fetching the checkpoint ({size_gb:.3g} GB) from {where} costs about {about_usd(amount)}: an estimate from "
         f"the list price of the catalogue, {format_usd(rate, 4)} per GB, which {usage.moved_from[0]} bills",
         job,
         run=target,

@@ -1,9 +1,9 @@
-"""Comparisons: what a job cost next to what it would have cost otherwise, computed once its books are closed.
+"""Comparisons: the cost of a job next to what other choices would have cost, computed once its books are closed.
 
-The books are closed when the job has ended and each machine is booked to its end. The comparison then keeps what was
+The books are closed when the job has ended and each machine is booked to its end. The comparison then keeps the facts
 known at that time: prices over the job's life and its own measured speeds. A later entry (a correction, a late charge)
 adds a new version with the same machines and speeds, the prices and times known then, and the reason. Older versions
-stay.
+are kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def compare(ctx: Context) -> bool:
 
 def conclude(installation: Installation, tx: Tx, job_id: str, because: str = "") -> bool:
     """Store the comparison of a job whose books are closed, or a new version of it, with the reason `because`, if more
-    was booked since. Returns False, and writes nothing, if its books are open or nothing is new.
+    was booked since then. Returns False, and writes nothing, if its books are open or nothing is new.
 
     Raises RowError if a row of the job cannot be read.
     """
@@ -128,7 +128,7 @@ def comparisons(
 
 @dataclass(frozen=True)
 class _Case:
-    """One job, with offers, prices and speeds of the machines that it did or did not run on."""
+    """One job, with offers, prices and speeds of the machines it ran on and of those it is compared with."""
 
     tx: Tx
     job: Job
@@ -158,7 +158,7 @@ class _Case:
             raise _NotComparable(f"the speed of {offer.gpu} is unknown") from None
 
     def inputs(self, stays: tuple[Stay, ...], rates: Sequence[Rate] = ()) -> Inputs:
-        """These stays with the prices of their machines since the job started."""
+        """These stays, with the prices of their machines since the job started."""
         names = sorted({part.offer_id for stay in stays for part in stay.parts})
         self.look_up_prices(names)
         prices = {name: self.prices[name] for name in names}
@@ -208,7 +208,7 @@ def _nothing_to_compare(job: Job, runs: Sequence[Run], unreadable: Sequence[str]
     if unreadable:
         return f"one of its runs cannot be read: {unreadable[0]}"
     if job.state == "failed":
-        return FAILED  # its cost counts, but it saved nothing on a result that it does not have
+        return FAILED  # its cost counts, but it saved nothing because it has no result
     if not any(run.last_step > run.start_step and run.billed_from_ms is not None for run in runs):
         return NO_STEP
     return ""
@@ -242,7 +242,7 @@ def _twin(tx: Tx, offer_id: str) -> str:
 
 
 def _at_submission(case: _Case) -> Inputs:
-    """All of it on the on-demand offer that was expected to cost least when the job was first placed."""
+    """All of the work on the on-demand offer that was expected to cost least when the job was first placed."""
     offer_id = case.chosen_before("at_submission") or case.tx.job_facts(case.job.id).baseline_offer_id
     if offer_id is None:
         raise _NotComparable(NEVER_PLACED)
@@ -250,8 +250,8 @@ def _at_submission(case: _Case) -> Inputs:
 
 
 def _in_hindsight(case: _Case) -> Inputs:
-    """All of it on the offer where it would have cost least, among those that its first plan found possible and those
-    where it ran; a spot offer as if it had never been preempted."""
+    """All of the work on the offer where it would have cost least, among the offers that its first plan found possible
+    and those where it ran; on a spot offer, as if it had never been preempted."""
     known = case.chosen_before("in_hindsight")
     candidates = {known} if known is not None else _candidates(case)
     case.look_up_prices(candidates)
@@ -335,7 +335,7 @@ def _own_book(case: _Case) -> PerfBook:
 
 
 def _reason(tx: Tx, before: Comparison, because: str) -> str:
-    """What was booked since the previous version, in words."""
+    """A text about the amounts booked since the previous version."""
     sums = ledger.totals(tx.entries(job_id=before.job_id)[before.entries :], "kind")
     reported = ", ".join(f"{kind} {format_usd(amount, 6)}" for kind, amount in sums.items())
     return f"booked after the books had closed: {reported}" + (f" ({because})" if because else "")

@@ -1,7 +1,7 @@
 """Egress estimates: what real clouds are expected to bill for fetching a checkpoint from its bucket.
 
-Such traffic is on the bill of the bucket's cloud, in sums that name no job. So it is booked by list price, as a kind of
-its own. Simulated clouds bill it with the machine (providers.billing.charges).
+The bill of the bucket's cloud states this traffic in sums that name no job. So Tradewind books it by list price, as a
+separate kind of entry. Simulated clouds bill it with the machine (providers.billing.charges).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from providers.errors import ProviderError
 
 
 def fetched(at: Location, saved_at: Location | None, bucket: Location | None) -> Location | None:
-    """From where a machine at `at` gets a checkpoint that was saved last by one at `saved_at`; None if nobody is paid
-    for that."""
+    """The place from which a machine at `at` fetches a checkpoint that a machine at `saved_at` saved last; None if that
+    is not billed."""
     if rate_card(at[0]).bills_checkpoints:
         return saved_at
     return None if bucket is None or saved_at is None else fetched_from(bucket, saved_at)
 
 
 def estimated_nano_usd(usage: Usage | None, tariff: Tariff | None = None) -> int:
-    """nano-USD for the checkpoint that was brought to a machine, 0 if its provider bills that itself."""
+    """nano-USD for the checkpoint that was fetched to a machine; 0 if its provider bills that itself."""
     if usage is None or not usage.moved_bytes or not usage.moved_from or rate_card(usage.at[0]).bills_checkpoints:
         return 0
     return egress_nano_usd(list_rate(usage.moved_from, usage.at, tariff), usage.moved_bytes)
@@ -36,5 +36,5 @@ def list_rate(source: Location, target: Location, tariff: Tariff | None = None) 
 def _listed() -> Tariff:
     try:
         return load().egress()
-    except ProviderError:  # the books of a machine are closed all the same
+    except ProviderError:  # the books of a machine are closed anyway
         return TYPICAL

@@ -1,11 +1,11 @@
-"""Group budgets: the budget of a group is divided among its jobs, so that no job can spend what another one has.
+"""Group budgets: the budget of a group is divided among its jobs, so that no job can spend another job's part.
 
-Each job keeps to its own part, as to any budget (spending_limits), and the parts never add up to more than the whole.
-What a job did not spend by its end is free for the others.
+Each job stays within its part, as within any budget (spending_limits), and the sum of the parts never exceeds the
+whole. When a job has ended, the other jobs can use what it did not spend.
 
-When the whole changes, the parts stay as they are, with one exception: if the only job that has not ended has all that
-is left of the budget, its part changes with the whole. A group may also get its first budget after it was submitted:
-then it is divided among the jobs that have none, and what they have spent by then counts.
+When the whole changes, the parts stay the same, with one exception: if the only job that has not ended has all of the
+remaining budget, its part changes with the whole. A group may also get its first budget after it was submitted: then
+the budget is divided among the jobs without one, and what they have spent by then counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CENT_NANO_USD = 10_000_000
 @dataclass(frozen=True, slots=True)
 class Division:
     """How the budget of a group is divided (nano-USD). `whole` is the budget, `held` each job's part of it, and `paid`
-    what the job has spent. `living` are the jobs that have not ended."""
+    the amount that each job has spent. `living` are the jobs that have not ended."""
 
     group: Group
     whole: int
@@ -37,7 +37,7 @@ class Division:
     """Jobs without a budget that have ended, and whose last bill is not known yet."""
 
     def left_for(self, job_id: str) -> int:
-        """What the other jobs do not have."""
+        """The part of the budget that no other job has."""
         return self.whole - (sum(self.held.values()) - self.held[job_id])
 
     @property
@@ -51,8 +51,8 @@ class Division:
 def divided(
     budget_nano_usd: int, expected_nano_usd: Sequence[int], own_nano_usd: Sequence[int | None]
 ) -> tuple[int, ...]:
-    """Each job's part of a budget, in proportion to what it is expected to cost, but at most its own budget. What jobs
-    with an own budget do not take is divided among the others. The sum is at most the budget."""
+    """Each job's part of a budget, in proportion to its expected cost, but at most its own budget. What jobs with their
+    own budgets do not take is divided among the others. The sum is at most the budget."""
     parts: dict[int, int] = {}
     free = list(range(len(expected_nano_usd)))
     left = budget_nano_usd
@@ -94,14 +94,14 @@ def over_group_budget(tx: Tx, job: Job, wanted_nano_usd: int) -> str | None:
     divided = _division_for(tx, job)
     if divided is None or wanted_nano_usd <= (left := divided.left_for(job.id)):
         return None
-    name, may = divided.group.name, f"{job.name} may have at most {at_most_usd(max(left, 0))}"
+    name, may = divided.group.name, f"{job.name} can get at most {at_most_usd(max(left, 0))}"
     if left == divided.whole:
-        return f"{may}, which is the budget of its group {name}"
-    return f"{may}: the other jobs of its group {name} have the rest of its {whole_usd(divided.whole)} budget"
+        return f"{may}, the budget of its group {name}"
+    return f"{may}: the other jobs of group {name} have the rest of the group's {whole_usd(divided.whole)} budget"
 
 
 def group_remedy(tx: Tx, job: Job, wanted_nano_usd: int) -> str:
-    """What makes a budget possible that `over_group_budget` refuses. Raises RowError."""
+    """The command that makes room for a budget that `over_group_budget` refuses. Raises RowError."""
     divided = _division_for(tx, job)
     assert divided is not None
     raised = _raised(tx, divided, job, wanted_nano_usd)
@@ -116,14 +116,14 @@ def group_remedy(tx: Tx, job: Job, wanted_nano_usd: int) -> str:
 
 
 def with_group_order(tx: Tx, job: Job, text: str, whole_nano_usd: int | None = None) -> str:
-    """`text`, which may tell to raise the job's budget. If the budget of its group (`whole_nano_usd` if it is about to
-    change to that) is too small for that, it tells to raise that one first, or instead."""
+    """`text`, which may say to raise the job's budget. If the budget of its group (`whole_nano_usd` if it is about to
+    change to that) is too small for that, the text says to raise the group's budget first, or instead."""
     named = rf"tradewind budget set (?:{re.escape(job.name)}|{job.id}) (USD|\d+\.\d\d)"
     if not re.search(named, text):
         return text
     try:
         divided = _division_for(tx, job, whole_nano_usd)
-    except RowError:  # a damaged row of another job must not keep this one from being paused
+    except RowError:  # a damaged row of another job must not prevent this job from being paused
         return text
     if divided is None:
         return text
@@ -140,11 +140,11 @@ def with_group_order(tx: Tx, job: Job, text: str, whole_nano_usd: int | None = N
 
 
 def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int, to_end: ToEnd) -> list[tuple[Job, int]]:
-    """The jobs whose parts change if the group gets this budget, with their new parts; none if all stay as they are.
+    """The jobs whose parts change if the group gets this budget, with their new parts; empty if no part changes.
 
-    The first budget of a group is divided now: what jobs have spent counts, and budgets that jobs have of their own
-    stay as they are. `to_end` is what a job's machines cost until they have been ended, besides what is booked: a part
-    should cover that, too, so that no job is paused at once which has little left to do.
+    The first budget of a group is divided now: what jobs have spent counts, and jobs' own budgets stay the same.
+    `to_end` is the cost of a job's machines until they have been ended, in addition to what is booked: a part should
+    cover that, too, so that a job with little work left is not paused at once.
 
     Raises UsageError, naming what is spent or what the jobs have, if the budget is less than that; and if the group has
     no job that has not ended. Raises RowError.
@@ -161,7 +161,7 @@ def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int, to_end: ToEnd) -> 
         if wanted_nano_usd < held:
             raise UsageError(
                 f"the jobs of {group.name} have {at_least_usd(held)} of its budget; {at_most_usd(paid)} is spent",
-                hint="name at least that, or lower the budget of a job first: tradewind budget set JOB USD",
+                hint="set at least that amount, or lower the budget of a job first: tradewind budget set JOB USD",
             )
         return []
     part = wanted_nano_usd - (divided.whole - divided.left_for(follower.id))
@@ -174,8 +174,8 @@ def changed_parts(tx: Tx, group: Group, wanted_nano_usd: int, to_end: ToEnd) -> 
 
 
 def _first_parts(tx: Tx, now: Division, to_end: ToEnd) -> list[tuple[Job, int]]:
-    """The parts of the first budget of a group. Each job without a budget gets what it has spent, and of what is left a
-    part in proportion to what it is expected to cost, the end of its machines included."""
+    """The parts of the first budget of a group. Each job without a budget gets the amount that it has spent, and a
+    share of the rest in proportion to its expected cost, including the end of its machines."""
     if now.unsettled:
         raise UsageError(
             f"{now.unsettled[0].name} has ended without a budget, and its last bill is not known yet",
@@ -188,7 +188,7 @@ def _first_parts(tx: Tx, now: Division, to_end: ToEnd) -> list[tuple[Job, int]]:
         raise UsageError(
             f"the jobs of {name} need at least {at_least_usd(least)}: {at_most_usd(paid)} is spent, and some may have "
             f"budgets of their own",
-            hint=f"name a larger budget, or stop spending: tradewind pause --group {now.group.id}",
+            hint=f"set a larger budget, or stop spending: tradewind pause --group {now.group.id}",
         )
     forecasts = tx.job_forecasts([job.id for job in free], 0)
     known = {job_id: max(each.cost_nano_usd, 1) for job_id, each in forecasts.items() if isinstance(each, JobForecast)}
@@ -206,8 +206,8 @@ def _division_for(tx: Tx, job: Job, whole_nano_usd: int | None = None) -> Divisi
 
 
 def _raised(tx: Tx, divided: Division, job: Job, wanted_nano_usd: int | None) -> str:
-    """The order to raise the budget of the group so that a job can have its own; None: how much it needs is not
-    known."""
+    """The command that raises the budget of the group so that a job can have its own. None: the amount that the job
+    needs is not known."""
     group = divided.group
     amount = "USD"
     if wanted_nano_usd is not None:
@@ -215,6 +215,6 @@ def _raised(tx: Tx, divided: Division, job: Job, wanted_nano_usd: int | None) ->
         amount = f"{cents / 100:.2f}"
     try:
         named = tx.only_group(group.name).id == group.id
-    except (UsageError, RowError):  # several projects have one of this name, or the newest is damaged
+    except (UsageError, RowError):  # several projects have a group of this name, or the newest one is damaged
         named = False
     return f"tradewind budget set --group {group.name if named else group.id} {amount}"

@@ -1,5 +1,5 @@
-"""Larger budget: which budget is enough for a job (policy.ranking.enough), the command that sets it, and how the job
-continues after a change of its budget."""
+"""Larger budget: the budget that is enough for a job (policy.ranking.enough), the command that sets it, and how the job
+continues after its budget has changed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from providers.money import usd, whole_usd
 
 
 def larger_budget(tx: Tx, job: Job, found: Needed, group_nano_usd: int | None = None) -> str:
-    """The command that sets the budget `found` to be enough, or that of the group first, which is about to become
-    `group_nano_usd` (None: stays as it is); it ends in "USD" where no amount is known."""
+    """The command that sets the budget in `found`, or first that of the group, which is about to become
+    `group_nano_usd` (None: no change). The command ends in "USD" if no amount is known."""
     amount = f"{found.enough_cents / 100:.2f}" if found.enough else "USD"
     order = f"tradewind budget set {tx.typed_name(job.id, job.name)} {amount}"
     return with_group_order(tx, job, order, group_nano_usd)
@@ -40,10 +40,10 @@ def how_to_continue(
     *,
     present: Projects | None = None,
 ) -> str:
-    """What comes after the budget of a job becomes this amount, and that of its group `group_nano_usd` (None: stays as
-    it is): nothing unless the job is paused; else the command that continues it, after what makes budgets large enough
-    that are not, also that of its project. `present` is as for `shortages`. Begins with a semicolon. Raises
-    RowError."""
+    """The text about what to do after the budget of a job becomes this amount, and that of its group `group_nano_usd`
+    (None: no change). It is empty unless the job is paused. Otherwise it gives the command that continues the job,
+    after the commands that raise each budget that is too small, including that of its project. `present` is as for
+    `shortages`. Begins with a semicolon. Raises RowError."""
     if job.state not in ("pausing", "paused"):
         return ""
     seen = _inputs(installation, tx, job, None, None)
@@ -66,10 +66,10 @@ def how_to_continue(
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A `budget`, in words, may be too small for a job to continue, or surely is (`at_once`: not even a machine can be
-    rented). `effect`: what happens then. `late`: what is missing besides; begins with a semicolon, "" if nothing is.
-    `order`: what makes the budget large enough. `of_project`: the amount (nano-USD) that the budget of a project lacks;
-    None for the job's own budget."""
+    """A `budget` (a text) that may be too small for a job to continue, or certainly is (`at_once`: it cannot even rent
+    a machine). `effect`: what happens then. `late`: what else is missing; begins with a semicolon, "" if nothing is.
+    `order`: the command that raises the budget enough. `of_project`: the amount (nano-USD) missing from the budget of a
+    project; None for the job's own budget."""
 
     budget: str
     effect: str
@@ -81,12 +81,13 @@ class Shortage:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """The other paused jobs of a project that are resumed with a job: by job id, what each needs (nano-USD)."""
+    """The other paused jobs of a project that are resumed with a job: by job id, the amount that each needs
+    (nano-USD)."""
 
     needs: Mapping[str, int]
 
     def beside(self, job_id: str) -> int:
-        """What the others need."""
+        """The amount that the other jobs need."""
         return sum(need for other, need in self.needs.items() if other != job_id)
 
 
@@ -96,7 +97,7 @@ ALONE = Together({})
 def together(
     installation: Installation, tx: Tx, jobs: Sequence[Job], markets: MarketReader, speeds: SpeedReader
 ) -> Together:
-    """What each of these paused jobs needs of the budget of its project to continue. Raises RowError."""
+    """The amount that each of these paused jobs needs from the budget of its project to continue. Raises RowError."""
     needs = {}
     for job in jobs:
         spent, seen = _of_project(installation, tx, job, _inputs(installation, tx, job, markets, speeds))
@@ -115,8 +116,8 @@ def shortages(
     present: Projects | None = None,
     others: Together = ALONE,
 ) -> tuple[Shortage, ...]:
-    """Which budgets may pause a paused job again if it is resumed: its own, and that of its project, which must be
-    enough for the `others`, too. `present` are the projects as the control plane has read them (None: as they are
+    """The budgets that may pause a paused job again if it is resumed: its own, and that of its project, which must also
+    be enough for the `others`. `present` are the projects as the control plane has read them (None: as they are
     configured). Raises RowError."""
     projects = installation.config.projects if present is None else present
     if job.spec.budget_nano_usd is None and projects.of(job.project).budget is None:
@@ -153,7 +154,7 @@ def _own_shortage(installation: Installation, tx: Tx, job: Job, seen: Inputs) ->
 def project_shortage(
     installation: Installation, tx: Tx, job: Job, markets: MarketReader | None, speeds: SpeedReader | None
 ) -> Shortage | None:
-    """Why the budget of its project may pause a job again; None if that is not likely. Raises RowError."""
+    """Why the budget of a job's project may pause the job again; None if that is unlikely. Raises RowError."""
     if installation.config.projects.of(job.project).budget is None:
         return None
     return _project_shortage(installation, tx, job, _inputs(installation, tx, job, markets, speeds))
@@ -167,8 +168,8 @@ def _project_shortage(
     present: Projects | None = None,
     others: Together = ALONE,
 ) -> Shortage | None:
-    """None if the budget of its project is likely to be enough for this job and the `others`. It is compared as if it
-    were the job's own, and the job had spent what all jobs of the project have spent, and what the others need."""
+    """None if the budget of its project is likely to be enough for this job and the `others`. It is treated as the
+    job's own budget, as if the job had spent what all jobs of the project have spent and what the others need."""
     configured = installation.config.projects.of(job.project).budget
     dollars = configured if present is None else present.of(job.project).budget
     if dollars is None:
@@ -193,24 +194,25 @@ def _project_shortage(
 
 
 def _of_project(installation: Installation, tx: Tx, job: Job, seen: Inputs, more: int = 0) -> tuple[int, Inputs]:
-    """(what the jobs of its project have spent, the inputs as if the job had spent that, and `more`)."""
+    """(the amount that the jobs of its project have spent, the inputs as if the job had spent that amount and
+    `more`)."""
     spent = spent_by_project_nano_usd(tx, job.project, installation.clock.now_ms())
     return spent, replace(seen, demands=tuple(replace(each, spent_nano_usd=spent + more) for each in seen.demands))
 
 
 def _also_open(tx: Tx, job: Job, others: Together) -> str:
-    """That an amount is not for all jobs of the project; begins with a semicolon, "" if it is."""
+    """A note that an amount does not cover all jobs of the project; begins with a semicolon, "" if it does."""
     known = {job.id, *others.needs}
     open_jobs = sum(each.project == job.project and each.id not in known for each in tx.outlines(ended=False))
     if not open_jobs:
         return ""
     if open_jobs == 1:
-        return "; 1 other job of the project has not ended and needs money, too"
-    return f"; {open_jobs} other jobs of the project have not ended and need money, too"
+        return "; 1 other job of the project has not ended and also needs money"
+    return f"; {open_jobs} other jobs of the project have not ended and also need money"
 
 
 def _missing(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> tuple[Needed, int]:
-    """The budget that a paused job needs, and the least with which it rents a machine (nano-USD)."""
+    """The budget that a paused job needs, and the smallest one with which it rents a machine (nano-USD)."""
     ending = _ending_nano_usd(installation, tx, job)
     starts = budgets_to_start(seen.demands, seen.market, seen.perf, limits=limits(installation.config))
     return _needed(installation, seen, job, ending), ending + starts.get(job.id, -ending)
@@ -225,8 +227,8 @@ def needed_to_continue(
     speeds: SpeedReader | None = None,
     used: Collection[str] = (),
 ) -> Needed:
-    """The budget that a job needs to continue from its checkpoint, once the machines that it still has have ended;
-    NOTHING where that is not known. `markets`, `speeds` and `used` are as for `snapshot.inputs`. Raises RowError."""
+    """The budget that a job needs to continue from its checkpoint, once its present machines have ended; NOTHING if
+    that is not known. `markets`, `speeds` and `used` are as for `snapshot.inputs`. Raises RowError."""
     seen = _inputs(installation, tx, job, markets, speeds, used)
     return _needed(installation, seen, job, _ending_nano_usd(installation, tx, job))
 
@@ -253,7 +255,7 @@ def _needed(installation: Installation, seen: Inputs, job: Job, ending_nano_usd:
 
 
 def _ending_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
-    """What the machines of a job cost until they have ended, with a checkpoint if they train."""
+    """The cost of a job's machines until they have ended, including a checkpoint if they train."""
     runs, now_ms, factor = (
         tx.runs(job_id=job.id, unsettled=True),
         installation.clock.now_ms(),

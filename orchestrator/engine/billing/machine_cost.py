@@ -1,7 +1,7 @@
-"""Machine cost: what the machines of a run have cost up to a market time, at the known prices, for spending limits and
+"""Machine cost: the cost of a run's machines up to a market time, at the known prices, for spending limits and
 messages.
 
-If the books are closed, that is what is booked; if it is still running, the cost is computed as if it ended then.
+If the books are closed, it is the booked amount; if the run has not ended, it is computed as if it ended then.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from providers.offer import provider_of
 
 
 def job_cost_nano_usd(tx: Tx, job_id: str, unsettled: Sequence[Run], upto_ms: int) -> int:
-    """What counts against a job's budget at a market time, in nano-USD: all that is booked, and what its machines have
-    cost besides: time since the last booking, and disk, storage and the egress of a move, which are booked when a
-    machine has ended. `unsettled` are its runs with open books."""
+    """The amount that counts against a job's budget at a market time, in nano-USD: everything that is booked, and the
+    unbooked cost of its machines: time since the last booking, and disk, storage and the egress of a move, which are
+    booked when a machine has ended. `unsettled` are its runs with open books."""
     return tx.total_nano_usd(job_id) + unbooked_nano_usd(tx, unsettled, upto_ms)
 
 
 def unbooked_nano_usd(tx: Tx, unsettled: Sequence[Run], upto_ms: int) -> int:
-    """What the machines of runs with open books have cost by a market time besides what is booked, in nano-USD."""
+    """The unbooked cost of the machines of runs with open books by a market time, in nano-USD."""
     return sum(machine_cost_nano_usd(tx, run, upto_ms) - tx.total_nano_usd(run.job_id, run.id) for run in unsettled)
 
 
 def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
     """nano-USD for the run's time on the machine, plus all other charges on the machine's last run; if it was never
-    billed, what its launch cost."""
+    billed, the cost of its launch."""
     if run.billed_to_ms is not None:
         return tx.total_nano_usd(run.job_id, run.id)
     booked = tx.charged_nano_usd(run.id)
@@ -44,8 +44,8 @@ def machine_cost_nano_usd(tx: Tx, run: Run, upto_ms: int) -> int:
 
 
 def charges_of(run: Run, card: RateCard, changes: Sequence[tuple[int, int]], at_ms: int) -> Mapping[ChargeKind, int]:
-    """What is billed for a run's machines besides their time if they end by `at_ms`, in nano-USD: for each what one
-    machine costs, and once what its checkpoint does. Of a provider that declares no charges, only what other clouds are
+    """The charges for a run's machines other than their time if they end by `at_ms`, in nano-USD: those of each
+    machine, and once those of the checkpoint. For a provider that declares no charges, only what other clouds are
     expected to bill for the checkpoint."""
     owed: Counter[ChargeKind] = Counter()
     usage = usage_of(run)

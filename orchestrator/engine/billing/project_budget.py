@@ -1,8 +1,8 @@
-"""Project budgets: what all jobs of a project cost together never exceeds the budget of the project.
+"""Project budgets: the total cost of a project's jobs never exceeds the budget of the project.
 
-It is kept as a job's budget is (spending_limits), with the sums over its jobs: what ending all of their machines now
-would still cost counts as spent, and so does the least that a launch under way will cost. When the rest is needed to
-save checkpoints and end the machines, all jobs of the project are paused (engine.jobs.stopping).
+It is enforced like a job's budget (spending_limits), with the sums over its jobs: the cost of ending all their machines
+now counts as spent, and so does the least that a launch under way will cost. When the rest is needed to save
+checkpoints and end the machines, all jobs of the project are paused (engine.jobs.stopping).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def project_spending(
     beside: tuple[str, int] | None = None,
     besides: str | None = None,
 ) -> Spending:
-    """The spending of a project on all machines of its jobs, and on more `beside` them (on an offer, and how many); the
-    run `besides` does not count. The control plane looks again within `look_every_s` wall seconds."""
+    """The spending of a project on all machines of its jobs, and on more machines `beside` them (an offer, and how
+    many); the run `besides` does not count. The control plane checks again within `look_every_s` wall seconds."""
     runs = [described(ctx, run) for run in unsettled_runs_of(tx, project) if run.id != besides]
     more = () if beside is None else (beside,)
     spent = tx.project_nano_usd(project) + unbooked_nano_usd(tx, runs, ctx.now_ms)
@@ -49,8 +49,8 @@ def project_spending(
 
 
 def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: str | None = None) -> str | None:
-    """Why a job may not rent a machine of this offer; None if the budget of its project allows it, and all machines of
-    the project may then go on for a while. The run `besides` does not count."""
+    """Why a job may not rent a machine of this offer; None if the budget of its project allows it and all machines of
+    the project can then continue for a while. The run `besides` does not count."""
     budget = budget_of(ctx, job.project)
     if budget is None:
         return None
@@ -67,7 +67,7 @@ def over_project_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: 
 
 
 def why_paused(ctx: Context, job: Job, budget: int, now: Spending) -> str:
-    """What of a project's budget is spent, what the rest is reserved for, and how the job continues."""
+    """How much of a project's budget is spent, what the rest is reserved for, and how the job continues."""
     return (
         f"project {job.project}: {_spent_of(now.spent, budget)}; {about_usd(now.reserve)} is reserved "
         f"to save checkpoints and end its machines; to continue: {raising(f'projects.{job.project}.budget')}, "

@@ -1,8 +1,8 @@
 """Spending limits: how close a job is to its budget and to its max_duration.
 
-A budget is never exceeded. So what is spent counts together with what ending the job now would still cost: the time
-until the control plane looks again, the provider's delay, a possible rise of spot prices since the last poll, and the
-least that launches under way will cost.
+A budget is never exceeded. So the amount spent is added to the cost of ending the job now: the time until the control
+plane checks again, the provider's delay, a possible rise of spot prices since the last poll, and the least that
+launches under way will cost.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from providers.offer import CapacityType, location_of, provider_of
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """nano-USD. `spent`: so far; `release`: what ending all machines now would still cost; `promised`: what launches
-    under way will cost besides, however soon their machines end; `stop`: what may be spent before that on waiting for a
+    """nano-USD. `spent`: so far; `release`: the cost of ending all machines now; `promised`: the additional cost of
+    launches under way, however soon their machines end; `stop`: what may be spent before that on waiting for a
     checkpoint."""
 
     spent: int
@@ -47,12 +47,12 @@ class Spending:
 
     @property
     def to_end(self) -> int:
-        """What ending all machines now would still cost, those to come included."""
+        """The cost of ending all machines now, including those being launched."""
         return self.release + self.promised
 
     @property
     def reserve(self) -> int:
-        """What is kept for a checkpoint and the end of the machines."""
+        """The amount reserved for a checkpoint and the end of the machines."""
         return self.to_end + self.stop
 
     def used_up(self, budget_nano_usd: int) -> bool:
@@ -70,8 +70,8 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """Machines that are not billed yet: their cost per hour, how much that may rise, and what they will cost in any
-    case (nano-USD)."""
+    """Machines that are not billed yet: their cost per hour, how much it may rise, and what they will cost in any case
+    (nano-USD)."""
 
     rate: int = 0
     rise: int = 0
@@ -81,8 +81,8 @@ class Coming:
 def spending(
     ctx: Context, job: Job, current: Run | None, look_every_s: float = LOOK_EVERY_S, *, beside: str | None = None
 ) -> Spending:
-    """The spending of a job with a budget on all its machines, and on those that it would have `beside` them on an
-    offer. The control plane looks again within `look_every_s` wall seconds."""
+    """The spending of a job with a budget on all its machines, and on the additional machines `beside` them on an
+    offer. The control plane checks again within `look_every_s` wall seconds."""
     budget = job.spec.budget_nano_usd
     assert budget is not None
     more = () if beside is None else ((beside, job.spec.resources.nodes),)
@@ -104,8 +104,8 @@ def spending_on(
     step_wall_s: float,
     look_every_s: float,
 ) -> Spending:
-    """The spending of a budget (nano-USD) on the machines of these runs, and on `more`: (offer id, how many). They have
-    cost `spent`. The rest is as for `reserved`."""
+    """The spending of a budget (nano-USD) on the machines of these runs, which have cost `spent`, and on `more`: (offer
+    id, how many). The other arguments are as for `reserved`."""
     now = reserved(
         ctx.installation.clock.factor,
         spent,
@@ -122,9 +122,9 @@ def spending_on(
 def to_come(
     installation: Installation, tx: Tx, runs: Sequence[Run], now_ms: int, more: Sequence[tuple[str, int]] = ()
 ) -> Coming:
-    """What the machines of these runs that are not billed yet will cost, and `more` of them: (offer id, how many). A
-    launch that was given up counts until it is known that no machine came of it. A machine is billed for a least time,
-    during which the price of a spot machine may double."""
+    """The future cost of the machines of these runs that are not billed yet, and of `more`: (offer id, how many). An
+    abandoned launch counts until it is known that it created no machine. A machine is billed for a minimum time, during
+    which the price of a spot machine may double."""
     coming = [((run.offer_id, *_also(tx, run)), run.nodes) for run in runs if run.billed_from_ms is None]
     found = Coming()
     for offers, nodes in (*coming, *(((offer_id,), nodes) for offer_id, nodes in more)):
@@ -140,7 +140,7 @@ def to_come(
 
 
 def _also(tx: Tx, run: Run) -> Sequence[str]:
-    """The further offers on which a launch under way may land."""
+    """The other offers that a launch under way may use."""
     if run.instance_id is not None:
         return ()
     moves = tx.migrations(job_id=run.job_id, unreadable=left_out)
@@ -148,7 +148,7 @@ def _also(tx: Tx, run: Run) -> Sequence[str]:
 
 
 def to_bring_nano_usd(ctx: Context, tx: Tx, runs: Sequence[Run]) -> int:
-    """What bringing checkpoints to those of these runs that have none yet will cost, in nano-USD."""
+    """The cost of fetching checkpoints for those of these runs that have none yet, in nano-USD."""
     found = 0
     for run in runs:
         if run.end is None and run.training_from_ms is None and run.moved_bytes is None:
@@ -168,9 +168,9 @@ def reserved(
     step_wall_s: float,
     look_every_s: float,
 ) -> Spending:
-    """The spending on machines that have cost `spent` and cost `rate` per hour, or, if prices have risen unheard of,
-    `unheard` and `rise` more (nano-USD), and on those that are `coming`. `step_wall_s` is the longest of their steps
-    (wall seconds). The clock runs `factor` times as fast as the wall's."""
+    """The spending on machines that have cost `spent` and cost `rate` per hour, or, if prices have risen since the last
+    poll, `unheard` and `rise` more (nano-USD), and on those that are `coming`. `step_wall_s` is the longest of their
+    steps (wall seconds). The market clock runs `factor` times as fast as the wall clock."""
     rate, rise = rate + coming.rate, rise + coming.rise
     stop_s = stop_market_s(factor, step_wall_s, look_every_s)
     stop = max(reserve_nano_usd(rate + rise, stop_s), budget // Reserve.SHARE)
@@ -180,8 +180,8 @@ def reserved(
 
 
 def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
-    """About what a job's machines cost until they have been ended with a checkpoint, besides what is booked, if prices
-    double meanwhile: so much of a budget is reserved."""
+    """The approximate cost of a job's machines, in addition to what is booked, until they have been ended with a
+    checkpoint, if prices double meanwhile. This much of a budget is reserved."""
     runs, now_ms, factor = (
         tx.runs(job_id=job.id, unsettled=True),
         installation.clock.now_ms(),
@@ -198,7 +198,7 @@ def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
 
 
 def least_budget_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
-    """The smallest budget that a job may get now, in whole cents: it pays for what is spent and for ending the
+    """The smallest budget that a job may get now, in whole cents: it covers the amount spent and the end of the
     machines."""
     unheard, _ = possible_rise(tx, tx.runs(job_id=job.id, unsettled=True), installation.clock.now_ms())
     least = tx.total_nano_usd(job_id=job.id) + to_end_nano_usd(installation, tx, job) + unheard
@@ -208,13 +208,13 @@ def least_budget_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:
 def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) -> str | None:
     """Why a job with a budget may not rent a machine of this offer; None if it may. Either the machine could not be
     ended before the budget is exceeded, or a voluntary move away from the run `leaves` would force a pause. The reason
-    names a budget that is enough or, if that is not known, one that allows the machine."""
+    names a budget that is enough or, if that is not known, one that covers the machine."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
     with ctx.installation.store.read() as tx:
         brought = bringing_nano_usd(tx, job.id, offer_id, ctx.bucket_of(job))
-    egress = f", and bringing its checkpoint there costs {about_usd(brought)}" if brought else ""
+    egress = f", and transferring its checkpoint there costs {about_usd(brought)}" if brought else ""
     if leaves is not None:
         two = refuses_second(ctx, job, leaves, offer_id, brought)
         return None if two is None else two + egress
@@ -228,14 +228,13 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
         late, order = larger_budget_now(ctx, tx, job)
         orders = with_project_order(ctx, tx, job, order)
     if order.endswith("USD"):
-        why += f"; ${(least // CENT_NANO_USD + 1) / 100:.2f} is enough to rent it, and training takes more"
+        why += f"; ${(least // CENT_NANO_USD + 1) / 100:.2f} is enough to rent it, but training costs more"
     return f"{why}{late}; to continue: {orders}"
 
 
 def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nano_usd: int = 0) -> str | None:
-    """Why a running job may not have a second machine of an offer, to move to or as a standby; None if it may. It may
-    not if the cost of both (`also_nano_usd`) and of ending all machines would exceed the budget and so force a
-    pause."""
+    """Why a running job may not rent a second machine of an offer, to move to or as a standby; None if it may. It may
+    not if the cost of both (`also_nano_usd`) and of ending all machines would exceed the budget and force a pause."""
     budget = job.spec.budget_nano_usd
     if budget is None:
         return None
@@ -246,13 +245,13 @@ def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nan
 
 
 def shortest_nano_usd(offer_id: str, nano_usd_per_hour: int) -> int:
-    """What a machine of an offer is billed in any case, however soon it ends, or if it never starts, in nano-USD."""
+    """The minimum bill for a machine of an offer, even if it ends at once or never starts, in nano-USD."""
     card = rate_card(provider_of(offer_id))
     return max(reserve_nano_usd(nano_usd_per_hour, card.minimum_ms / 1000), card.failed_launch_nano_usd)
 
 
 def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | None) -> int:
-    """What is billed for bringing a job's checkpoint, which is kept in `bucket`, to a machine of an offer: egress and
+    """The charge for fetching a job's checkpoint, which is kept in `bucket`, to a machine of an offer: egress and
     requests, in nano-USD; on real clouds an estimate."""
     size, saved_at = tx.job_facts(job_id).checkpoint_bytes, checkpoint_at(tx.runs(job_id=job_id))
     place = fetched(location_of(offer_id), saved_at, bucket)
@@ -264,12 +263,12 @@ def bringing_nano_usd(tx: Tx, job_id: str, offer_id: str, bucket: Location | Non
 
 
 def spent_of(spent_nano_usd: int, budget_nano_usd: int) -> str:
-    """How a message about the budget begins. It stays when the end of the machine has cost more."""
+    """The beginning of a message about the budget. It does not change when the end of the machine has cost more."""
     return f"{about_usd(spent_nano_usd)} of its {whole_usd(budget_nano_usd)} budget is spent so far"
 
 
 def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> str:
-    """What is spent, what the rest of the budget is reserved for, and how to continue."""
+    """How much is spent, what the rest of the budget is reserved for, and how to continue."""
     budget = job.spec.budget_nano_usd
     assert budget is not None
     why = spent_of(now.spent, budget)
@@ -284,19 +283,20 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
 
 
 def larger_budget_now(ctx: Context, tx: Tx, job: Job) -> tuple[str, str]:
-    """(that money is not all that is missing, or "", the command that sets a budget that is enough)."""
+    """(a note if more than money is missing, else ""; the command that sets a budget that is enough)."""
     found = needed_to_continue(ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers)
     return found.also_late, larger_budget(tx, job, found)
 
 
 def with_project_order(ctx: Context, tx: Tx, job: Job, order: str) -> str:
-    """`order`, which gives a job a larger budget, and what gives its project one if that pays for no machine."""
+    """`order`, which raises a job's budget, and the command that raises its project's budget if that pays for no
+    machine."""
     project = project_shortage(ctx.installation, tx, job, ctx.markets, ctx.speeds)
     return order if project is None or not project.at_once else f"{order}, then {project.order}"
 
 
 def _to_finish_nano_usd(ctx: Context, job: Job, current: Run | None) -> int | None:
-    """What the rest of the job costs at the present price; None if its steps or their speed are not known."""
+    """The cost of the rest of the job at the present price; None if its steps or their speed are not known."""
     with ctx.installation.store.read() as tx:
         facts = tx.job_facts(job.id)
         steps = job.spec.train.steps if facts.total_steps is None else facts.total_steps
@@ -317,13 +317,13 @@ def trained_s(runs: Sequence[Run], now_ms: int) -> float:
 
 
 def price_now(tx: Tx, offer_id: str, now_ms: int) -> int:
-    """The last known price in nano-USD per hour; 0 while none is known (no machine is rented then)."""
+    """The last known price in nano-USD per hour; 0 if none is known (then no machine is rented)."""
     changes = tx.price_changes(offer_id, now_ms, now_ms + 1)
     return changes[-1][1] if changes else 0
 
 
 def described(ctx: Context, run: Run) -> Run:
-    """The run with the start of its billing, which a provider reports before it is stored."""
+    """The run with the start of its billing, which the provider reports before it is stored."""
     instance = ctx.instance(run)
     if run.billed_from_ms is not None or instance is None or instance.billed_from_ms is None:
         return run

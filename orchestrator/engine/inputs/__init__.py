@@ -1,1 +1,1 @@
-"""Inputs: reads from the store what the policy needs for a decision."""
+"""Inputs: reads the policy's inputs for a decision from the store."""

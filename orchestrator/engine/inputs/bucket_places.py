@@ -1,7 +1,7 @@
-"""Bucket places: in which cloud and region the buckets are that keep checkpoints.
+"""Bucket places: the cloud and region of the buckets that keep checkpoints.
 
 A client of S3 reaches only buckets of its own region, AWS_REGION; all containers of an Azure account are in one region.
-Else the region is what `store_root` is declared with (`store_region`), or not known.
+Otherwise the region is the one declared for `store_root` (`store_region`), or not known.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from trainers.objects.services import BLOB, GCS, S3, place_of
 
 def bucket_region(config: Config, root: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """The region of the bucket of a URL; "" if it is not known, or this is a folder. None: the store has an address of
-    its own (MinIO, Ceph), and `store_region` does not say in which region of AWS it is, so that nobody is known to bill
-    what is fetched from it."""
+    its own (MinIO, Ceph) and `store_region` names no AWS region for it, so fetching from it is assumed to cost
+    nothing."""
     if "://" not in root:
         return ""
     try:
@@ -42,7 +42,7 @@ def bucket_place(config: Config, root: str) -> Location | None:
 
 
 def bucket_cloud(config: Config, root: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The cloud that has the bucket of a URL; None for a folder, and for a store with an address of its own. Raises
+    """The cloud of the bucket of a URL; None for a folder, and for a store with an address of its own. Raises
     StoreNotFound."""
     where = location_of(root, bucket_region(config, root, environ))
     if where is None or where == OWN_STORE:

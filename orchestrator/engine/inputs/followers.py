@@ -1,4 +1,4 @@
-"""Followers: the jobs of a group that wait for others and have deadlines, for which those others have to hurry."""
+"""Followers: jobs of a group that wait for other jobs and have deadlines, so the other jobs must hurry."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from orchestrator.store.rows import Unreadable
 
 
 def followers(tx: Tx, jobs: Sequence[Job], unreadable: Unreadable) -> list[Job]:
-    """The queued jobs that come after one of these, directly or not, as far as deadlines depend on them: their own, or
-    those of jobs after them."""
+    """The queued jobs that come after one of these, directly or indirectly, as far as a deadline depends on them: their
+    own, or that of a job after them."""
     known = {job.id for job in jobs}
     ids = tx.waiting_ids_of_groups({job.group_id for job in jobs if job.group_id is not None})
     missing = [job_id for job_id in ids if job_id not in known]

@@ -1,4 +1,4 @@
-"""Latencies: how long machines take to start and jobs to be handed over, as measured or else assumed.
+"""Latencies: how long machine starts and job handovers take, as measured or else assumed.
 
 Start times come from runs (from the request for a machine to training on it), handover times from cutover events. The
 time of a save grows with the checkpoint: an unmeasured job's follows from the bytes per second of other jobs' saves.
@@ -24,10 +24,10 @@ HANDOVERS = 50
 HANDOVER = "gap_s"  # of the event of a cutover: market seconds for which training stood still
 
 _CLOUD = LatencyPrior(255.0, 2.5, "a cloud machine trains after 3 min (SkyPilot) to 6 min (SkyNomad)")
-SAVES = 50  # the newest of all jobs tell how fast checkpoints are written
+SAVES = 50  # the newest saves of all jobs show how fast checkpoints are written
 
 _SAVE_WALL_S = 0.3  # one save of a small model; the trainer limits the share of time by tuning its interval
-_SAVE_WALL_S_PER_GB = 2.0  # besides; assumed: a disk in the network takes half a gigabyte per second
+_SAVE_WALL_S_PER_GB = 2.0  # in addition; assumed: a network disk writes half a gigabyte per second
 _RESTORE_WALL_S = 0.3
 _SETUP_WALL_S = 60.0  # pip downloads and installs a few packages, and torch is loaded once more
 
@@ -41,8 +41,8 @@ def start_prior(provider: str, config: Config) -> LatencyPrior:
 
 
 def save_wall_s_per_byte(tx: Tx) -> float:
-    """Wall seconds per byte of a checkpoint, besides those of the smallest save: from the newest saves of all jobs, by
-    their bytes, since small ones say nothing about it; the assumed figure counts as one save of a gigabyte."""
+    """Wall seconds per byte of a checkpoint, in addition to the smallest save: from the newest saves of all jobs,
+    weighted by their bytes, since small saves reveal little; the assumed figure counts as one save of a gigabyte."""
     seconds, size_bytes = _SAVE_WALL_S_PER_GB, GB
     for wall_s, saved_bytes in tx.saves(SAVES):
         seconds += max(wall_s - _SAVE_WALL_S, 0.0)
@@ -51,15 +51,15 @@ def save_wall_s_per_byte(tx: Tx) -> float:
 
 
 def save_s(config: Config, runs: Sequence[Run], size_bytes: int, wall_s_per_byte: float) -> float:
-    """Market seconds of one save: the latest measured in the job's `runs` (in order), else what a checkpoint of this
-    size takes."""
+    """Market seconds of one save: the latest measured in the job's `runs` (in order), else the estimate for a
+    checkpoint of this size."""
     measured = (run.save_wall_s for run in reversed(runs) if run.save_wall_s is not None)
     return next(measured, _SAVE_WALL_S + size_bytes * wall_s_per_byte) * config.providers.clock_factor
 
 
 def setup_s(config: Config, job: Job, runs: Sequence[Run]) -> float:
-    """Market seconds for setting a job's environment up on its next machine: what that took on its latest one, of its
-    `runs` in order, else as declared; 0 without a set-up."""
+    """Market seconds for setting up a job's environment on its next machine: as on its latest machine (of its `runs`,
+    in order), else as declared; 0 without a set-up."""
     if job.spec.train.setup is None:
         return 0.0
     measured = (run.setup_wall_s for run in reversed(runs) if run.setup_wall_s is not None)
@@ -74,8 +74,8 @@ def started(tx: Tx, config: Config) -> dict[str, list[Start]]:
 def starts(
     observed: Mapping[str, Sequence[Start]], config: Config, kind_at: Callable[[str], InstanceKind | None]
 ) -> dict[str, Latencies[PlaceAndKind]]:
-    """Market seconds from requesting a machine to training on it, by enabled provider and (location, kind), from what
-    `started` returns. `kind_at` returns the hardware of an offer by its id."""
+    """Market seconds from requesting a machine to training on it, by enabled provider and (location, kind), from the
+    result of `started`. `kind_at` returns the hardware of an offer by its id."""
     return {
         name: learned(start_prior(name, config), _starts(runs, kind_at, config.providers.clock_factor))
         for name, runs in observed.items()
@@ -93,8 +93,8 @@ def handovers(tx: Tx, config: Config) -> Latencies[str]:
 
 
 def handover_s(known: Latencies[str], job_id: str, save_s: float) -> float:
-    """Market seconds for which training of a job stops during a move: as learned from its own moves, else as usual, but
-    at least one save and one restore of its checkpoint."""
+    """Market seconds for which training of a job stops during a move: as learned from its own moves, else as for other
+    jobs, but at least one save and one restore of its checkpoint."""
     own = known.at.get(job_id)
     return max(known.usual.value, 2 * save_s) if own is None else own.value
 

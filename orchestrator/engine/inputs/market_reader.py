@@ -1,4 +1,4 @@
-"""MarketReader: reads the market for decisions, in full once and afterwards only what has changed.
+"""MarketReader: reads the market for decisions: once in full, and afterwards only the changes.
 
 The result is the same either way. Reading 100,000 offers takes a second, and a decision is due with every new price and
 before each step of a migration.
@@ -53,8 +53,8 @@ class _Read:
 
     `coming` are offers whose newest price is not in force yet. `hazard` is computed from `priors`, and these from the
     interruption rates stored up to the number `risk_seq`; the next one takes effect at `next_risk_ms` (None: never).
-    `rooms` are what the `quotas` left when they were reported. `availability` are the observations stored up to the
-    number `availability_seq`, and `starts` follow from `started`, both by provider."""
+    `rooms` are the free units of the `quotas` at the time of their report. `availability` are the observations stored
+    up to the number `availability_seq`, and `starts` follow from `started`, both by provider."""
 
     at_ms: int
     changes: MarketChanges
@@ -88,7 +88,7 @@ class MarketReader:
         self, tx: Tx, now_ms: int, config: Config, used: Collection[str] = (), besides: str | None = None
     ) -> Market:
         """The market at `now_ms` (market time). It includes the offers `used` (ids), on which jobs run, even if they
-        are no longer listed, so that they can be compared. What the run `besides` has asked for takes no quota."""
+        are no longer listed, so that they can be compared. Machines requested for the run `besides` take no quota."""
         last = self._last
         changes, enabled = tx.market_changes(), tuple(config.providers.enabled)
         if (
@@ -160,8 +160,8 @@ def _rooms(listing: Listing, stored: Mapping[str, str]) -> Rooms:
 
 
 def _taken(tx: Tx, read: _Read, besides: str | None) -> Mapping[QuotaName, int]:
-    """The units of quotas taken by machines that were asked for after the quotas were reported: a provider counts them
-    in its next report, and until then no other job may plan on them."""
+    """The units of quotas taken by machines that were requested after the quotas were reported. The provider counts
+    them in its next report; until then no other job may plan to use them."""
     if not read.rooms:
         return {}
     asked_ms = tx.quotas_asked_ms()

@@ -1,4 +1,4 @@
-"""Price courses: how the spot prices of each enabled provider behaved lately, read from the store and fitted by
+"""Price courses: the recent behaviour of the spot prices of each enabled provider, read from the store and fitted by
 orchestrator.market.reversion.
 """
 
@@ -17,9 +17,9 @@ from orchestrator.store import Tx
 from orchestrator.store.market.prices import DAY_MS, Interval
 
 LOOKED_BACK_MS = 14 * DAY_MS
-"""Long enough to contain one full week ahead, short enough for demand to be the same."""
+"""Long enough to contain one full week ahead, short enough for demand to stay similar."""
 SAMPLE = 64
-"""How many of a provider's offers, evenly over its list, its course is fitted to. Levels use all offers."""
+"""How many of a provider's offers, spread evenly over its list, are used to fit its course. Levels use all offers."""
 EVERY_MS = 1_800_000
 """History is used up to the last full half hour, so that all decisions within one share the result."""
 
@@ -29,8 +29,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True)
 class PriceCourses:
     """`courses` by provider; `levels` by row of the listing, in nano-USD per hour (-1: not known). Learned from prices
-    up to `until_ms`; those whose first price is newer stand at that. `sampled` are the offers of each provider from
-    which its course was learned."""
+    up to `until_ms`; for an offer whose first price is newer, the level is that price. `sampled` are the offers of each
+    provider from which its course was learned."""
 
     until_ms: int
     courses: Mapping[str, Course]
@@ -70,7 +70,7 @@ def _sampled(listing: Listing) -> dict[str, frozenset[str]]:
 
 
 def _levels(tx: Tx, ids: Sequence[str], until_ms: int, now_ms: int) -> list[float]:
-    """The mean price of each up to `until_ms`; else its first price since."""
+    """The mean price of each offer up to `until_ms`; else its first price after that."""
     means = tx.mean_prices([Interval(name, until_ms - LOOKED_BACK_MS, until_ms) for name in ids])
     young = [name for name, mean in zip(ids, means, strict=True) if mean is None]
     first = [(name, at_ms) for name, at_ms in tx.first_prices_ms(young).items() if at_ms <= now_ms]

@@ -1,6 +1,6 @@
-"""Priors: what is known of every market before anything was measured: egress tariffs and interruption rates.
+"""Priors: what is known of every market before any measurement: egress tariffs and interruption rates.
 
-Both are in the catalogue. Collected interruption rates are newer and replace those.
+Both are in the catalogue. Collected interruption rates are newer and replace the catalogue's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def tariff(offers: Iterable[Offer | Shape]) -> Tariff:
 
 @dataclass(frozen=True)
 class _Mixed:
-    """The listed tariff, except to simulated clouds, which bill their own."""
+    """The listed tariff, except for simulated clouds, which bill their own tariff."""
 
     listed: Tariff
     simulated: frozenset[str]

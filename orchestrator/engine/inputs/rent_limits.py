@@ -1,5 +1,5 @@
-"""What an installation may rent at once ([limits] in tradewind.toml), and what the jobs of one project may
-([projects.NAME])."""
+"""Limits on what an installation may rent at once ([limits] in tradewind.toml), and on what the jobs of one project may
+rent ([projects.NAME])."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from orchestrator.policy.demand import RentLimits
 from providers.money import NANO_USD, usd
 
 _EXACT_USD = 1e9
-"""Above it, no rounding matters."""
+"""Above this, rounding does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the installation (`name` "limits") or of a `project`; inf: none. `usd` is per hour."""
+    """The limits of the installation (`name` "limits") or of a `project`; inf: no limit. `usd` is per hour."""
 
     name: str
     machines: float

@@ -1,4 +1,4 @@
-"""Reserves: how long a job's machines are still paid for when its budget pauses it."""
+"""Reserves: how long a job's machines must still be paid for when its budget pauses the job."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from orchestrator.policy.demand import Reserve
 
 LOOK_EVERY_S = 0.5  # wall
 RELEASE_WALL_S = 2.0  # how long a machine on this host is still billed after the decision to end it
-RELEASE_MARKET_S = 30.0  # the same for a real provider, which takes longer to answer
+RELEASE_MARKET_S = 30.0  # the same for a real provider, which answers more slowly
 STOP_WALL_S = 3.0  # a checkpoint and its overhead; two steps are added
-STOP_TIMEOUT_WALL_S = 120.0  # but no longer than this
+STOP_TIMEOUT_WALL_S = 120.0  # but at most this
 POLL_EVERY_WALL_S = 1.0  # the local market changes every few seconds,
 POLL_EVERY_MARKET_S = 30.0  # a real one every few minutes
 
@@ -32,7 +32,7 @@ def poll_every_wall_s(factor: float) -> float:
 
 
 def reserve_of(runs: Iterable[Run], factor: float) -> Reserve:
-    """The reserve of a job with these runs, whose clock runs `factor` times as fast as the wall's."""
+    """The reserve of a job with these runs. The market clock runs `factor` times as fast as the wall clock."""
     step_wall_s = max((run.step_wall_s or 0.0 for run in runs), default=0.0)
     return Reserve(
         release_market_s(factor),

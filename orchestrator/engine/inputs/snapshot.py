@@ -67,13 +67,13 @@ def inputs(
     besides: str | None = None,
     together: bool = False,
 ) -> Inputs:
-    """The inputs for all jobs that need a machine, or only for the ids in `only`, there for those in the states `also`,
-    too; `extra` are jobs not submitted yet. Jobs have to end so early that those after them can be on time, unless
-    they are planned `together`: such a plan knows their order.
+    """The inputs for all jobs that need a machine, or only for the ids in `only`, including jobs in the states `also`;
+    `extra` are jobs not submitted yet. A job must finish early enough for the jobs after it to meet their deadlines,
+    unless they are planned `together`: such a plan knows their order.
 
-    Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` and `speeds` cache what was read
-    before; without them, everything is read again. The market includes the offers `used`, and those on which these jobs
-    run, even if they are no longer listed; what the run `besides` has asked for takes no quota. Times are market ms.
+    Jobs in `with_notice` lose their machine soon, so they cannot stay. `markets` and `speeds` cache earlier reads;
+    without them, everything is read again. The market includes the offers `used`, and those on which these jobs run,
+    even if they are no longer listed; machines requested for the run `besides` take no quota. Times are market ms.
     """
     if only is None:
         waiting = tx.jobs(states=_WANT_A_PLACE, unreadable=left_out)
@@ -102,7 +102,7 @@ def inputs(
         demand = _demand(
             job, known, now_ms, save_s=save_s, gap_s=gap_s, setup_s=setup_s, size_bytes=size_bytes, reserve=reserve
         )
-        if job.spec.budget_nano_usd is not None and demand.started:  # only then a decision names a command
+        if job.spec.budget_nano_usd is not None and demand.started:  # only then does a decision name a command
             demand = replace(demand, typed_name=tx.typed_name(job.id, job.name))
         demands.append(as_configured(demand, config))
         current = current_run(known.runs)
@@ -118,8 +118,8 @@ def inputs(
 
 
 def as_configured(demand: Demand, config: Config) -> Demand:
-    """The demand with what the settings say: where its checkpoints are kept, what it may rent, and what its project
-    gives it: its priority, and its weight if projects have any."""
+    """The demand completed from the settings: where its checkpoints are kept, what it may rent, and the priority and
+    weight of its project (the weight only if projects have weights)."""
     root = str(config.store_root)
     projects, own = config.projects, config.projects.of(demand.job.project)
     return replace(
@@ -149,14 +149,14 @@ def current_run(runs: Sequence[Run]) -> Run | None:
 
 
 def checkpoint_at(runs: Sequence[Run]) -> Location | None:
-    """Where the newest checkpoint is: where the job trained last; None if it never trained."""
+    """The place of the newest checkpoint: where the job trained last; None if it never trained."""
     trained = [run for run in runs if run.training_from_ms is not None]
     newest = max(trained, key=lambda run: run.generation, default=None)
     return None if newest is None else location_of(newest.offer_id)
 
 
 def market(tx: Tx, now_ms: int, config: Config, used: Collection[str] = ()) -> Market:
-    """What is known of the market at `now_ms`, read afresh: see MarketReader."""
+    """The known market at `now_ms`, read without a cache: see MarketReader."""
     return MarketReader().read(tx, now_ms, config, used)
 
 
@@ -178,8 +178,8 @@ def perf(tx: Tx, now_ms: int, job_ids: Collection[str] | None = None, speeds: Sp
 
 @dataclass(frozen=True)
 class _Past:
-    """What is stored of a job; of one that is not submitted yet, nothing. `spent_nano_usd` is what is booked; with a
-    budget, all that counts against it. `events` are of the kinds wasted.EXCLUDING."""
+    """The stored facts about a job; empty if it is not submitted yet. `spent_nano_usd` is the booked amount or, with a
+    budget, everything that counts against it. `events` are of the kinds wasted.EXCLUDING."""
 
     runs: Sequence[Run] = ()
     facts: JobFacts = field(default_factory=JobFacts)
@@ -199,7 +199,7 @@ def _pasts(tx: Tx, job_ids: Collection[str]) -> dict[str, _Past]:
 
 
 def _readable_pasts(tx: Tx, jobs: Sequence[Job]) -> dict[str, _Past]:
-    """The same of the jobs whose rows can be read: damage to one job must not keep another from its machine."""
+    """The same for the jobs whose rows can be read: damage to one job must not keep another from getting a machine."""
     if not jobs:
         return {}
     try:
@@ -241,7 +241,7 @@ def _demand(
 
 
 def idle_s(tx: Tx, jobs: Collection[Job], now_ms: int) -> Mapping[str, float]:
-    """For how many market seconds each of these jobs has run nowhere, by job id. Raises RowError."""
+    """For how many market seconds each of these jobs has not been running, by job id. Raises RowError."""
     ids = [job.id for job in jobs]
     runs, events = tx.runs_of(ids), tx.events_of(ids, wasted.EXCLUDING)
     return {job.id: _idle_s(job, runs[job.id], events[job.id], now_ms) for job in jobs}
@@ -257,7 +257,7 @@ def _idle_s(job: Job, runs: Sequence[Run], events: Sequence[Event], now_ms: int)
 
 
 def _running(past: _Past, run: Run, now_ms: int, leaving: bool) -> Running:
-    # a move aborted after its machine was rented cost money, too
+    # a move aborted after its machine was rented also cost money
     rented = {each.id for each in past.runs if each.instance_id is not None}
     moves: list[Migration] = [
         migration

@@ -1,9 +1,10 @@
-"""AskedCatalog: the checkpoints of jobs, asked beside the control plane's loop.
+"""AskedCatalog: queries the checkpoints of jobs outside the control plane's loop.
 
-A store of checkpoints may take seconds to answer, or never do. So a call is begun in one tick and its answer read in a
-later one (engine.calls); until then CheckpointsAwaited is raised, and the caller tries again in the next tick. Whoever
-needs several answers calls in the same order each time: those that are there are kept. They belong to a `purpose`,
-such as a step of one migration, so that what was true for an earlier purpose is not taken for the present.
+A store of checkpoints may take seconds to answer, or never answer. So a call begins in one tick and its answer is read
+in a later one (engine.calls); until then CheckpointsAwaited is raised, and the caller tries again in the next tick. A
+caller that needs several answers calls in the same order each time: answers that have arrived are kept. They belong to
+a `purpose`, such as a step of one migration, so that an answer for an earlier purpose is not mistaken for the present
+state.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PLACE = "checkpoints"
 LIMIT_S = 120.0
-"""Wall seconds after which a call without an answer is given up. It may still take effect: fences allow that."""
+"""Wall seconds after which a call without an answer is abandoned. It may still take effect: fences allow that."""
 KEPT_S = 300.0
 AGAIN_S = 0.5
 
@@ -71,7 +72,7 @@ class AskedCatalog:
         return self._asked("fenced", root, (job_id,), lambda: self._ctx.checkpoints.fenced(root, job_id))
 
     def forget(self, root: Root, job_id: str) -> None:
-        """Ask for `taken` and `fenced` again."""
+        """Query `taken` and `fenced` again."""
         for method in ("taken", "fenced"):
             self._ctx.calls.forget(self._key(method, root, (job_id,)))
 
@@ -86,11 +87,11 @@ class AskedCatalog:
                 self.forget(root, str(about[0]))
             answer = ctx.begin(key, (PLACE, str(root)), call, LIMIT_S, keep=True)
         if answer is None:
-            raise CheckpointsAwaited(f"{root} is being asked", hint="the next tick looks again")
+            raise CheckpointsAwaited(f"waiting for an answer from {root}", hint="the next tick checks again")
         try:
             value: T = answer.result()
         except TimedOutError as error:
-            raise CheckpointsOutOfReach(f"{root}: {error}", hint="it is asked again") from error
+            raise CheckpointsOutOfReach(f"{root}: {error}", hint="Tradewind tries again") from error
         return value
 
     def _key(self, method: str, root: Root, about: tuple[object, ...]) -> str:

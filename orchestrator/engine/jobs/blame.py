@@ -27,7 +27,7 @@ def died_alone(ctx: Context, run: Run) -> bool | None:
 
     The node's agent saw the trainer die before the raylet did. The machine may still have been going down, since it
     ends one process after another, so the provider is asked again afterwards. A run counts as lost if the lease has
-    passed without an answer. An answer that has arrived counts however late, because this process may have slept.
+    passed without an answer. A late answer still counts, because this process may have been paused.
     """
     unanswered = False if ctx.waited_s(f"died/{run.id}") > ctx.installation.config.lease_s else None
     try:
@@ -81,9 +81,9 @@ def attached(run: Run, report: RunReport) -> bool:
 def lost_without_progress(ctx: Context, job: Job, run: Run) -> bool:
     """Whether the job lost at least MAX_LOSSES_WITHOUT_PROGRESS machines in a row without saving a new step.
 
-    Each of these runs starts at the same step and is lost before it commits a later one. Whatever the cause, going on
-    spends money without end. Preemptions do not count, and resuming the job starts the count anew.
-    Raises CheckpointUnusable.
+    Each of these runs starts at the same step and is lost before it commits a later one. Whatever the cause, continuing
+    would spend money without limit. Preemptions do not count, and resuming the job resets the count. Raises
+    CheckpointUnusable.
     """
     with ctx.installation.store.read() as tx:
         resumed = tx.events(job_id=job.id, kinds=("job.resumed",), limit=1, newest_first=True)

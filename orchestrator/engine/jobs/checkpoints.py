@@ -1,4 +1,4 @@
-"""CheckpointCatalog: what the engine needs to know about a job's checkpoints, and the fence.
+"""CheckpointCatalog: the engine's view of a job's checkpoints, and the fence.
 
 The engine reads manifests, checks that their chunks exist, and writes fences. It never reads tensors: gigabytes of them
 would block the control plane. The run that restores a checkpoint verifies every byte and falls back to an older one.
@@ -19,7 +19,7 @@ from trainers.objects.base import ObjectStore
 from trainers.objects.opening import Root, open_store
 from trainers.objects.retry import Patience
 
-_HURRIED = Patience(connect_s=2.0, request_s=5.0, tries=2)  # it is asked again later
+_HURRIED = Patience(connect_s=2.0, request_s=5.0, tries=2)  # it is queried again later
 OUT_OF_REACH_S = 600.0
 """Wall seconds for which a job that has no machine to train on, or has finished, waits for its store."""
 
@@ -29,11 +29,12 @@ class CheckpointUnusable(TradewindError):
 
 
 class CheckpointsAwaited(CheckpointUnusable):
-    """Their store has been asked and has not answered yet (engine.jobs.asked_catalog)."""
+    """Their store was queried and has not answered yet (engine.jobs.asked_catalog)."""
 
 
 class CheckpointsOutOfReach(CheckpointUnusable):
-    """Their store does not answer now, which is nobody's fault. The same call may succeed later."""
+    """Their store does not answer now. Neither the job nor the machine is at fault, and the same call may succeed
+    later."""
 
 
 class CheckpointDamaged(CheckpointUnusable):
@@ -76,16 +77,16 @@ class CheckpointCatalog(Protocol):
         ...
 
     def void(self, root: Root, job_id: str, generation: int) -> bool:
-        """Make sure that `generation` can never take the job over; its present owner continues. Idempotent.
+        """Make sure that `generation` can never take over the job; its present owner continues. Idempotent.
 
-        Returns False and changes nothing if it has already taken over. Between fence() and void(), the first call
-        wins, whoever makes it and however late the other one is.
+        Returns False and changes nothing if it has already taken over. Between fence() and void(), the first call wins,
+        no matter which process makes it or how late the other call is.
         """
         ...
 
     def taken(self, root: Root, job_id: str) -> int:
-        """The newest generation that was ever fenced or voided; 0 if none. A new one must be newer. Raises
-        CheckpointDamaged if the newest fence can't be read."""
+        """The newest generation that was ever fenced or voided; 0 if there is none. A new generation must be newer.
+        Raises CheckpointDamaged if the newest fence cannot be read."""
         ...
 
     def fenced(self, root: Root, job_id: str) -> int:
@@ -157,7 +158,7 @@ class FileCatalog:
         """See CheckpointCatalog.taken."""
         try:
             opened = self._open(root)
-            checkpoint_store.fence(opened, job_id)  # raises if it is damaged: such a job is not worth a machine
+            checkpoint_store.fence(opened, job_id)  # raises if it is damaged: such a job should not get a machine
             return max(generations(opened, job_id), default=0)
         except TrainerError as error:
             raise _unusable(error) from error

@@ -1,8 +1,8 @@
-"""Group turns: carries out the joint plan of each group (policy.group_turns) where quotas are too small for its jobs.
+"""Group turns: carries out the joint plan of each group (policy.group_turns) if quotas are too small for its jobs.
 
 The plan is recomputed when a job of the group arrives, starts, stops or ends, at the end of each round, and once a
 minute in between, because prices and capacity change. A round is as long as the time between two decisions
-(`policy.decide_every_s`). If a plan cannot be made in time, the last one counts.
+(`policy.decide_every_s`). If a plan cannot be made in time, the last plan applies.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from orchestrator.policy.time_sharing import Given, History
 from orchestrator.store import Tx
 
 AGAIN_MARKET_S, AGAIN_WALL_S = 60.0, 1.0
-"""Market seconds between two plans while nothing happens, but at least so many wall seconds."""
+"""Market seconds between two plans while nothing happens, but at least this many wall seconds."""
 LIMIT_S, PART = 2.0, 0.05
-"""A plan may take so many wall seconds, and all plans of a group together this part of the time."""
+"""A plan may take this many wall seconds, and all plans of a group together this share of the time."""
 
 
 def share_quotas(ctx: Context) -> bool:
@@ -89,11 +89,11 @@ class _Asked:
     past: Mapping[str, History]
     held: Sequence[tuple[str, int]]
     later: Order
-    """The jobs that must wait until others have finished, with those."""
+    """The jobs that must wait until others have finished, with the jobs that they wait for."""
 
 
 def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job], later: Sequence[str]) -> _Asked:
-    of_group = {job_id for job_id, job in ctx.work.jobs.items() if job.group_id == group_id}  # those that ended, too
+    of_group = {job_id for job_id, job in ctx.work.jobs.items() if job.group_id == group_id}  # also ended jobs
     held, _ = machines_at_hand(ctx, tx, jobs, of=of_group)
     window_s = WINDOW * ctx.installation.config.policy.decide_every_s
     known = known_of(ctx, tx, [*jobs, *later])
@@ -104,7 +104,7 @@ def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job], later: 
 
 def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> GroupTurns:
     demands, market = asked.known.demands, asked.known.market
-    if ctx.installation.config.policy.time_sharing != "none":  # owned machines have rounds of their own
+    if ctx.installation.config.policy.time_sharing != "none":  # owned machines have their own rounds
         owned = tuple(market.ids[row] for row in market.owned.nonzero()[0].tolist())
         demands = tuple(replace(each, reserved=owned) for each in demands)
     later = Later([each for each in demands if each.job.id in asked.later], asked.later)
@@ -114,10 +114,10 @@ def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> Group
 
 
 def _told(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:
-    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news. So it is read
-    long after it was written, and says how things were then."""
-    older = ", made before, because the solver was not in time for another" if found.late else ""
+    """Why a job has its turn or waits for it. The part after the semicolon changes often, and a change of it is not
+    reported. So it may be read long after it was written, and describes the state at that time."""
+    older = ", from an earlier plan because the solver exceeded its time limit" if found.late else ""
     return (
         f"by the joint plan of group {group.name} ({group.policy}{older}); {given.machines} of its {len(given.share)} "
-        f"jobs had a machine then, and the planned part of this one was about {given.share[job_id]:.0%} of the time"
+        f"jobs had a machine then, and the planned share of this job was about {given.share[job_id]:.0%} of the time"
     )

@@ -1,7 +1,7 @@
-"""Left behind: what a job has in a former `store_root`, and where the control plane does not look for it.
+"""Left behind: a job's files in a former `store_root`, where the control plane no longer looks for them.
 
 Such a job is paused before a machine is rented for it, so that the user can set `store_root` back or copy the files. If
-the user resumes the job without them, it continues from what is here.
+the user resumes the job without them, it continues from the files in the present `store_root`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _HURRIED = Patience(connect_s=2.0, request_s=5.0, tries=2)
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What a job has in `root`, a former `store_root`. `what` it is and `remedy` are in words. `latest`: the run that
-    saved it; None: it is only the job's code."""
+    """A job's files in `root`, a former `store_root`. `what` and `remedy` are texts for the user. `latest`: the run
+    that saved a checkpoint there; None: there is only the job's code."""
 
     root: str
     what: str
@@ -38,8 +38,8 @@ class LeftBehind:
 
 
 def left_behind(installation: Installation, tx: Tx, job: Job) -> LeftBehind | None:
-    """What the job saved under a former `store_root`, as far as the store of the installation knows: it may have been
-    copied since. None: nothing. Raises StoreError."""
+    """The files that the job saved under a former `store_root`, according to the store of the installation: they may
+    have been copied since then. None: there are no such files. Raises StoreError."""
     latest = latest_trained(tx.runs(job_id=job.id, unreadable=left_out))
     if latest is None:
         at_ms = None if job.spec.train.code is None else job.submitted_at_ms
@@ -67,8 +67,8 @@ def has_code(installation: Installation, job: Job) -> bool:
 
 
 def pauses_left_behind(ctx: Context, job: Job) -> bool:
-    """Pause a job that waits for a machine if what it needs was left behind, once for each place. Returns whether it
-    cannot be placed now: it is paused, or the store has not answered yet."""
+    """Pause a job that waits for a machine if files that it needs were left behind, once for each place. Returns
+    whether it cannot be placed now: it is paused, or the store has not answered yet."""
     if job.state != "queued":
         return False
     with ctx.installation.store.read() as tx:
@@ -77,9 +77,9 @@ def pauses_left_behind(ctx: Context, job: Job) -> bool:
             return False
     if (here := _is_here(ctx, job, left)) is not False:
         return here is None
-    without = "without it, it fails" if left.latest is None else "without them, it goes on from step 0"
+    without = "without it, the job fails" if left.latest is None else "without them, the job starts from step 0"
     why = (
-        f"{left.what}, and store_root is {ctx.installation.config.store_root} now: {left.remedy}; "
+        f"{left.what}, but store_root is now {ctx.installation.config.store_root}: {left.remedy}; "
         f"then run: tradewind resume {ctx.typed_name(job)} ({without})"
     )
     with ctx.write() as tx:
@@ -90,7 +90,8 @@ def pauses_left_behind(ctx: Context, job: Job) -> bool:
 
 
 def _is_here(ctx: Context, job: Job, left: LeftBehind) -> bool | None:
-    """Whether it is in the present place too, or that is not known; None: the store has not answered yet."""
+    """Whether the files are also in the present place, or whether this is not known; None: the store has not answered
+    yet."""
     if left.latest is not None:
         try:
             return newest_generation(ctx, job) >= left.latest.generation

@@ -1,7 +1,7 @@
 """A job's newest checkpoint is missing: its folder was deleted, or is not mounted.
 
 Without it, work would be repeated. So the job is paused, and the user can put the checkpoints back. If the user resumes
-the job without them, it continues from what is left.
+the job without them, it continues from the newest checkpoint that is left.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from orchestrator.model import Job, latest_trained
 
 def pauses_without(ctx: Context, job: Job, newest: Newest) -> bool:
     """Pause the job if `newest`, the best checkpoint found, is older than the newest one that the job reported. Returns
-    whether it is paused. Damaged checkpoints do not count as missing: the catalog has named them."""
+    whether it is paused. Damaged checkpoints do not count as missing: the catalog reports them."""
     if newest.damaged:
         return False
     left = 0 if newest.found is None else newest.found.step
@@ -22,11 +22,11 @@ def pauses_without(ctx: Context, job: Job, newest: Newest) -> bool:
         latest = latest_trained(tx.runs(job_id=job.id))
         if latest is None or latest.saved_step is None or latest.saved_step <= left:
             return False
-        there = "there is none" if newest.found is None else f"the newest there is of step {left}"
+        there = "no checkpoint is left" if newest.found is None else f"the newest one left is of step {left}"
         name = tx.typed_name(job.id, job.name)
         why = (
             f"its checkpoint of step {latest.saved_step} is missing from {ctx.checkpoint_root(job)}: {there}. Put the "
-            f"checkpoints back, then run: tradewind resume {name} (without them, it goes on from step {left})"
+            f"checkpoints back, then run: tradewind resume {name} (without them, it continues from step {left})"
         )
         tx.update_run(latest.id, saved_step=left)
         pause(ctx, tx, job, None, why, actor=ACTOR)

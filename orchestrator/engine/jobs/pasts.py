@@ -1,7 +1,7 @@
-"""Pasts: what jobs that share machines had, and which machines there are for them.
+"""Pasts: the machine time that jobs sharing machines had, and the machines available to them.
 
-Only time in which a job wanted a machine counts: not while its user had paused it, nor before the jobs had finished
-that it waits for.
+Only time in which a job wanted a machine counts: not the time while a user had paused it, or before the jobs that it
+waits for had finished.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from orchestrator.store import Tx
 from providers.offer import provider_of
 
 Span = tuple[int, int]
-"""From when to when (market ms)."""
+"""(begin, end) in market ms."""
 _STOPPED, _RESUMED = "job.paused", "job.resumed"
 _RELEASES = frozenset({"pausing", "cancelling", *TERMINAL})
 """The states of jobs whose machines are being released."""
 
 
 def pasts(ctx: Context, tx: Tx, jobs: Mapping[str, Job], window_s: float) -> dict[str, History]:
-    """By job id, what each had in the last `window_s` (market seconds)."""
+    """By job id, the machine time that each had in the last `window_s` (market seconds)."""
     runs, events = tx.runs_of(jobs), tx.events_of(jobs, (_STOPPED, _RESUMED))
     before = tx.job_facts_of({name for job in jobs.values() for name in job.after})
     found = {}
@@ -37,8 +37,8 @@ def pasts(ctx: Context, tx: Tx, jobs: Mapping[str, Job], window_s: float) -> dic
 
 
 def spans(from_ms: int, events: Sequence[Event], now_ms: int) -> list[Span]:
-    """When a job wanted a machine, in order: since `from_ms`, but for its pauses. `events` that paused or resumed it,
-    newest first."""
+    """When a job wanted a machine, in order: since `from_ms`, except for its pauses. `events` are those that paused or
+    resumed it, newest first."""
     found, since_ms = list[Span](), from_ms
     for event in reversed(events):
         if event.kind == _STOPPED and event.at_ms > since_ms >= 0:
@@ -50,8 +50,8 @@ def spans(from_ms: int, events: Sequence[Event], now_ms: int) -> list[Span]:
 def history(
     runs: Sequence[Run], wanted: Sequence[Span], now_ms: int, window_s: float, *, leaves: bool = False
 ) -> History:
-    """What a job had in the last `window_s` (market seconds) that `wanted` a machine in these spans. `leaves`: it is
-    releasing the one that it has."""
+    """The machine time in the last `window_s` (market seconds) of a job that `wanted` a machine in these spans.
+    `leaves`: it is releasing its machine."""
     from_ms = now_ms - round(window_s * 1000)
     had_s: dict[str, float] = defaultdict(float)
     last_ms = wanted[-1][0] if wanted else now_ms
@@ -74,13 +74,14 @@ def history(
 
 
 def present_run(runs: Sequence[Run]) -> Run | None:
-    """The run that has the job, or else the newest that is to get it; None without one. A standby beside it is not."""
+    """The run that owns the job, or else the newest run that will take it over; None if there is none. A standby does
+    not count."""
     alive = [run for run in runs if run.end is None]
     return current_run(alive) or max(alive, key=lambda run: run.generation, default=None)
 
 
 def known_of(ctx: Context, tx: Tx, jobs: Collection[str]) -> snapshot.Inputs:
-    """The inputs of the policies for jobs that take turns, with those that pause to give way."""
+    """The inputs of the policies for jobs that take turns, including those that pause to give way."""
     return snapshot.inputs(
         tx,
         ctx.now_ms,
@@ -98,8 +99,8 @@ def machines_at_hand(
     ctx: Context, tx: Tx, sharing: Collection[str], *, of: Collection[str] | None = None
 ) -> tuple[list[tuple[str, int]], list[Run]]:
     """(the machines that count as free for the jobs that are `sharing`, pairs of (offer id, how many); the other runs
-    with machines). They are those that these jobs have, and those that are being released: by any job, or only by those
-    `of` some. A machine that has ended counts until its provider reports that it is free."""
+    with machines). These are the machines that these jobs have, and those that are being released: by any job, or only
+    by the jobs in `of`. A machine that has ended counts until its provider reports that it is free."""
     work, asked_ms = ctx.work, tx.quotas_asked_ms()
     here = {run.id for job_id, runs in work.runs_by_job().items() if job_id in sharing and (run := present_run(runs))}
     leaving = {job_id for job_id, job in work.jobs.items() if job.state in _RELEASES}

@@ -1,5 +1,5 @@
 """Pausing: sets a job to `pausing`, then to `paused`, and records the reason both times. A job that only gives way to
-others on machines that they share goes the same way, and is queued again at its end."""
+others on shared machines passes through the same states, and is then queued again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pause(
 
 
 def give_way(ctx: Context, tx: Tx, job: Job, current: Run, why: str) -> None:
-    """Start pausing until the job has its next turn: at its checkpoint it is queued again."""
+    """Start pausing until the job's next turn: at its checkpoint it is queued again."""
     tx.set_job_state(job.id, "pausing")
     ctx.event(tx, "job.pausing", f"gives way: {why}", job, run=current, actor=ACTOR, why=why, turn=True)
 
@@ -49,7 +49,7 @@ def halted(tx: Tx, job: Job) -> bool:
 
 
 def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: str | None = None) -> None:
-    """Record that the job holds no machine any more. `why` defaults to the reason for which pausing began."""
+    """Record that the job no longer holds a machine. `why` defaults to the reason for which pausing began."""
     if why is None and gives_way(tx, job):
         tx.set_job_state(job.id, "queued")
         tx.set_job_facts(job.id, next_decision_ms=None)

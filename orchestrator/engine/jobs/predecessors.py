@@ -10,13 +10,14 @@ from orchestrator.engine.context import Context
 from orchestrator.model import TERMINAL, Job, JobState
 from orchestrator.store import Tx
 
-NAMED = 3  # of the jobs that one waits for; the others are counted
+NAMED = 3  # names of predecessors in a message; the others are counted
 LOOK_EVERY_S = 2.0
 _NOT_STARTED: tuple[JobState, ...] = ("queued", "paused")
 
 
 def waits_for(tx: Tx, job: Job) -> str | None:
-    """Which jobs a job still waits for, in words; None if all have finished, or if it has none or has begun."""
+    """A text that names the jobs for which a job still waits; None if all have finished, or if it has none or has
+    begun."""
     if not job.after or job.state not in _NOT_STARTED:
         return None
     name_of = {each.id: each.name for each in tx.outlines_of(job.after) if each.state != "finished"}
@@ -64,8 +65,8 @@ def _fail_paused(ctx: Context, job_id: str) -> bool:
 
 
 def fail(ctx: Context, tx: Tx, job: Job, why: str) -> None:
-    """Fail a job that can never start, and with it those that come after it, those after them, and so on. Nothing is
-    done if it has failed with another one since `job` was read."""
+    """Fail a job that can never start, and all jobs that directly or indirectly come after it. Does nothing if it has
+    already failed with another job since `job` was read."""
     together = tx.outlines_of([job.id] if job.group_id is None else tx.job_ids_of_group(job.group_id))
     followers: dict[str, list[Job]] = {}
     for each in together:

@@ -1,7 +1,7 @@
-"""Priorities: which queued jobs come before others, by the priorities of their projects.
+"""Priorities: the order of queued jobs, by the priorities of their projects.
 
-A tick decides about a few jobs only (engine.migration.turns). So that none of a lower priority takes the room for which
-others wait, those of a higher priority that wait are decided together with it.
+A tick decides about a few jobs only (engine.migration.turns). Waiting jobs of a higher priority are decided together
+with a job, so that it cannot take the room that they wait for.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from orchestrator.policy.projects import STARVED_S, priority_of
 from orchestrator.store import Tx
 
 MOST = 8
-"""Jobs that are decided together with others because they come first, so that no tick takes long."""
+"""The most jobs of higher priority that are decided together with others, so that no tick takes long."""
 
 
 def priorities(ctx: Context, tx: Tx, jobs: Collection[Job]) -> Mapping[str, int]:
-    """The priority that counts for each of these jobs, by job id."""
+    """The effective priority of each of these jobs, by job id."""
     projects = ctx.installation.config.projects
     highest, now_ms = projects.highest_priority, ctx.now_ms
     own = {job.id: projects.of(job.project).priority for job in jobs}
@@ -35,7 +35,7 @@ def in_order(ctx: Context, tx: Tx, jobs: Collection[Job]) -> Sequence[Job]:
 
 
 def ahead(ctx: Context, tx: Tx, chosen: Collection[Job]) -> Sequence[Job]:
-    """Those queued jobs that come before one of the `chosen`, at most MOST."""
+    """The queued jobs that come before one of the `chosen`, at most MOST."""
     projects = ctx.installation.config.projects
     if not chosen or not any(each.priority for each in projects.tables.values()):
         return ()

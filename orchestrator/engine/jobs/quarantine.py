@@ -1,4 +1,4 @@
-"""Quarantine: stops a job after handling it raised an error, so that its machines cost nothing.
+"""Quarantine: stops a job after an error in handling it, so that its machines cost nothing.
 
 Rows of its runs that cannot be read are repaired from other rows (orchestrator.store.queries.mending); each repair is
 an event. Its trainers are asked to save a checkpoint and end. Once they have ended, or STOP_WITHIN_S after the error,
@@ -21,7 +21,7 @@ from orchestrator.errors import SiteError
 from orchestrator.model import Run, Step
 from orchestrator.store import Quarantined, Tx
 
-STOP_WITHIN_S = 120.0  # wall, since the error: a trainer still running then is ended at its last checkpoint
+STOP_WITHIN_S = 120.0  # wall, since the error: then a trainer that still runs is ended at its last checkpoint
 ASK_EVERY_S = 2.0
 MEND_EVERY_S = 60.0
 
@@ -54,7 +54,7 @@ def lift(tx: Tx, job_id: str) -> str | None:
 
 
 def _mend(ctx: Context, found: Quarantined) -> bool:
-    """Repair unreadable rows of its runs: only readable runs are asked for a checkpoint and booked."""
+    """Repair unreadable rows of its runs: only readable runs can save a checkpoint and be booked."""
     with ctx.write() as tx:
         mended = tx.mend_runs(found.job_id, ctx.installation.providers)
         for each in mended:
@@ -122,13 +122,13 @@ def _void(ctx: Context, found: Quarantined) -> bool:
                 ctx.catalog(f"void/{migration.id}").void(root, found.job_id, migration.generation)
             except CheckpointsAwaited:
                 return False
-            except CheckpointUnusable:  # then no other process can fence there either
+            except CheckpointUnusable:  # then no other process can fence there, either
                 continue
     return True
 
 
 def _end_runs(ctx: Context, found: Quarantined) -> bool:
-    """Record that it holds no machine, with the smallest possible change of the store."""
+    """Record that the job holds no machine, with the smallest possible change of the store."""
     cancelled = found.state == "cancelling"
     with ctx.write() as tx:
         tx.end_runs(found.job_id, "cancelled" if cancelled else "paused", ctx.now_ms, f"quarantined: {found.why}")

@@ -1,5 +1,5 @@
-"""Reserved: the offers that a job must leave to others now, because those have their turns there: by the rounds on
-owned machines (time_sharing), or by the joint plan of its group (group_turns)."""
+"""Reserved: the offers that a job must leave to other jobs that have their turns there, by the rounds on owned machines
+(time_sharing) or by the joint plan of its group (group_turns)."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from orchestrator.model import Job, JobState
 from orchestrator.policy import Demand
 
 TAKE_PART: tuple[JobState, ...] = ("queued", "starting", "running", "migrating", "pausing")
-"""The states of jobs that may take turns. A job that pauses only does if it gives way to others."""
+"""The states of jobs that may take turns. A pausing job takes turns only if it gives way to others."""
 
 
 def at_its_turn(ctx: Context, demand: Demand) -> Demand:
-    """The demand without the offers that others have now."""
+    """The demand without the offers that are reserved for others now."""
     given = [each.given for each in _rounds(ctx, demand.job) if each.given is not None]
     reserved = tuple(sorted(set[str]().union(*(each.not_now.get(demand.job.id, ()) for each in given))))
     return replace(demand, reserved=reserved) if reserved else demand
 
 
 def is_known(ctx: Context, job: Job) -> bool:
-    """Whether the present turns were given with this job in mind. A job that has just arrived, or was resumed, is
-    placed after the next look: until then it would take a machine that is another's."""
+    """Whether the present turns account for this job. A job that has just arrived, or was resumed, is placed after
+    turns are assigned again: before that, it would take another job's machine."""
     looked = [each for each in _rounds(ctx, job) if each.number is not None]
     return all(any((job.id, state) in each.seen for state in TAKE_PART) for each in looked)
 
@@ -37,7 +37,7 @@ def is_later(ctx: Context, job: Job) -> bool:
 
 
 def why_later(ctx: Context, job: Job) -> str | None:
-    """Why a job that runs nowhere has to wait for others; None if it has not."""
+    """Why a job that is not running must wait for others; None if it need not wait."""
     for each in _rounds(ctx, job):
         if each.given is not None and each.given.not_now.get(job.id):
             has_turn = job.id in each.given.has_turn
@@ -47,7 +47,7 @@ def why_later(ctx: Context, job: Job) -> str | None:
 
 
 def end_turns(ctx: Context, of: Round, jobs: Collection[str]) -> bool:
-    """Let these running jobs give way. Returns whether one has to."""
+    """Make these running jobs give way. Returns whether there is one."""
     return any([_gives_way(ctx, job_id, of.why.get(job_id, "")) for job_id in jobs])
 
 

@@ -1,7 +1,7 @@
-"""Risk: tells each run how often its machines are expected to be lost, and what a checkpoint is charged.
+"""Risk: sends each run the expected rate of machine losses and the charge for a checkpoint.
 
-The trainer chooses the interval between its checkpoints by it (trainers.loop.tuner). A run is told again when the
-figures have changed by a quarter: the interval follows the root of them, and each order is a write to the store.
+The trainer uses them to choose the interval between its checkpoints (trainers.loop.tuner). A run gets new figures when
+they have changed by a quarter: the interval depends on their square root, and each order is a write to the store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Blob hot LRS write."""
 
 
 def tell_risks(ctx: Context) -> bool:
-    """Tell the training runs what is new, some of them in each tick. Changes nothing in the store."""
+    """Send new figures to the training runs, to some of them in each tick. Changes no rows of the store."""
     runs = [run for run in ctx.work.runs if run.end is None and run.state in ("training", "quiesced")]
     asked = ctx.few_due("risk", runs, lambda run: run.id, TELL_EVERY_S, AT_ONCE)
     if not asked:
@@ -49,7 +49,7 @@ def _tell(ctx: Context, market: Market, run: Run, facts: JobFacts | None, error:
     found = None if facts is None else _risk(ctx, market, run, facts.checkpoint_bytes or 0)
     if found is None or not _differs(ctx.risks.get(run.id), found):
         return
-    with suppress(SiteError):  # the run is told at its next turn
+    with suppress(SiteError):  # the run gets them at its next turn
         ctx.runtime.risk(run.id, found)
         ctx.risks[run.id] = found
 
@@ -65,7 +65,8 @@ def _risk(ctx: Context, market: Market, run: Run, size_bytes: int) -> Risk | Non
 
 
 def charge_s(bucket: Location | None, size_bytes: int, price_nano_usd_per_h: int) -> float | None:
-    """For how many seconds machines could be rented for what storing a checkpoint is charged; None if it is unknown.
+    """The charge for storing a checkpoint, as the number of seconds of machine rent that it would pay for; None if it
+    is unknown.
 
     `bucket`: where the checkpoints are; None: in a folder.
     """

@@ -1,8 +1,8 @@
 """Standstill: reports runs that make no progress or have no finite loss, and fails them after too long.
 
-No next step, a save that does not end, a program that does not start training or does not exit. The time is measured
-next to the run, on its own machine: time spent restoring, quiesced or waiting does not count, nor does time in which
-this control plane was paused.
+A run makes no progress if the next step or a save does not end, or the program does not start training or does not
+exit. The time is measured on the run's machine: it excludes time spent restoring, quiesced or waiting, and time in
+which this control plane was paused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from orchestrator.model import Job, Run
 STALLED, NOT_FINITE = "run.stalled", "run.loss_not_finite"
 LOOK_EVERY_S = 10.0
 _STILL = {
-    "begin": "it has not started to train for {still_s:.0f} s",
+    "begin": "it has not started training for {still_s:.0f} s",
     "step": "no progress after step {step} for {still_s:.0f} s",
     "save": "the save after step {step} has not finished for {still_s:.0f} s",
     "end": "its program has not exited for {still_s:.0f} s after its last step, {step}",
@@ -38,7 +38,7 @@ def watch(ctx: Context, job: Job, run: Run, report: RunReport) -> str | None:
         try:
             ctx.runtime.stacks(run.id)
         except SiteError:
-            return None  # asked again, and reported, a little later
+            return None  # requested again, and reported, a little later
         usual_s = _usual_s(report)
         usually = f" (usually {usual_s:.3g} s)" if usual_s else ""
         message = f"{still}{usually}; its log shows the stack of each thread"
@@ -60,7 +60,8 @@ def report_loss(ctx: Context, job: Job, run: Run, report: RunReport) -> None:
 
 
 def last_loss_not_finite(first_step: object) -> str:
-    """What is said of a run that ended so. `first_step`: the first step of the run with such a loss."""
+    """The message for a run whose last loss is NaN or infinite. `first_step`: the first step of the run with such a
+    loss."""
     return f"its last loss was NaN or infinite, first at step {first_step}"
 
 
@@ -82,7 +83,7 @@ def _usual_s(report: RunReport) -> float | None:
 
 
 def _reported(ctx: Context, job: Job, run: Run, kind: str, **known: object) -> bool:
-    """Whether the job's newest event of this kind is about this run and has these data."""
+    """Whether the job's newest event of this kind is about this run and has this data."""
     with ctx.installation.store.read() as tx:
         reported = tx.events(job_id=job.id, kinds=(kind,), limit=1, newest_first=True)
     return bool(reported) and reported[0].run_id == run.id and known.items() <= reported[0].data.items()

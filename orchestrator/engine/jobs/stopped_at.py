@@ -1,4 +1,4 @@
-"""Stopped at: from where a job goes on that had to stop without saving a checkpoint."""
+"""Stopped at: the point from which a job continues if it had to stop without saving a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from orchestrator.store import Tx
 
 
 def stopped_at(tx: Tx, job: Job) -> str:
-    """In words, after `paused`; runs that cannot be read do not count."""
+    """The text that follows `paused`; unreadable runs do not count."""
     return where_stopped(tx.runs(job_id=job.id, unreadable=lambda _job_id, _error: None))
 
 
 def where_stopped(runs: Iterable[Run]) -> str:
-    """The same of the job that has these runs."""
+    """The same for the job with these runs."""
     began = trained(runs)
     latest = latest_trained(began)
     if latest is not None and has_stepped(began):
@@ -23,6 +23,6 @@ def where_stopped(runs: Iterable[Run]) -> str:
 
 
 def has_stepped(runs: Iterable[Run]) -> bool:
-    """Whether one of these runs has reported a step: such a program saves checkpoints. One that never calls attach()
-    reports none."""
+    """Whether one of these runs has reported a step: such a program saves checkpoints. A program that never calls
+    attach() reports no steps."""
     return any(run.last_step > 0 for run in runs)

@@ -1,7 +1,7 @@
 """Stopping: carries pauses, cancellations and spending limits to their end, which takes more than one tick.
 
-Near the end of its budget, or of its project's, a job is asked to save a checkpoint and pause; when the money for
-waiting is used up, it is ended at its last checkpoint at once. At its max_duration it fails.
+Near the end of its budget, or of its project's budget, a job is asked to save a checkpoint and pause; when the money
+for waiting is used up, it is ended at its last checkpoint at once. At its max_duration it fails.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from orchestrator.errors import SiteError
 from orchestrator.model import Job, Run, Step
 
 STOP_EVERY_S = 2.0
-LONGEST_LOOK_S = 10.0  # a longer gap between two looks is taken as an exception
+LONGEST_LOOK_S = 10.0  # a longer gap between two checks counts as an exception
 
 
 def stop_as_asked(ctx: Context) -> bool:
-    """Bring pausing and cancelling jobs to their end; stop jobs before they pass a spending limit."""
+    """Complete pauses and cancellations; stop jobs before they exceed a spending limit."""
     changed = False
     look_s = _look_s(ctx)
     projects: dict[str, Spending] = {}
@@ -62,7 +62,7 @@ def _stop_as_asked(
 
 
 def _look_s(ctx: Context) -> float:
-    """Wall seconds until the next look, estimated from the last one."""
+    """Wall seconds until the next check, estimated from the last one."""
     now = ctx.installation.clock.monotonic_s()
     since = now - ctx.pacing.get("stopping", now)
     ctx.pacing["stopping"] = now
@@ -101,12 +101,12 @@ def _ask_to_stop(ctx: Context, current: Run) -> None:
         try:
             ctx.runtime.stop(current.id)
         except SiteError:
-            ctx.pacing.pop(f"stop/{current.id}")  # asked again by the next tick
+            ctx.pacing.pop(f"stop/{current.id}")  # the next tick asks again
 
 
 def _end_now(ctx: Context, job: Job, current: Run | None, because: str, why: str | None = None) -> None:
     """Pause without asking the trainer: the job keeps its last checkpoint, and all its machines are ended. `because`
-    says why nothing is waited for."""
+    says why the job is not given time to save one."""
     with ctx.write() as tx:
         if current is not None:
             tx.update_run(current.id, state="ended", end="paused", training_to_ms=ctx.now_ms)
@@ -121,7 +121,7 @@ def _end_now(ctx: Context, job: Job, current: Run | None, because: str, why: str
 
 
 def _limits(ctx: Context, job: Job, current: Run | None, look_s: float, projects: dict[str, Spending]) -> bool:
-    """`projects` is what was found of projects in this tick: one look is enough for all jobs of one."""
+    """`projects` has the results for projects in this tick: one check is enough for all jobs of a project."""
     spec, whole = job.spec, project_budget.budget_of(ctx, job.project)
     if spec.budget_nano_usd is None and spec.max_duration_s is None and whole is None:
         return False
@@ -162,7 +162,7 @@ def _near_budget(
 
 
 def _end_standby(ctx: Context, job: Job, whose: str) -> bool:
-    """End the standby: a job prefers to continue without one over pausing."""
+    """End the standby: continuing without it is better than pausing."""
     standbys = [each for each in ctx.work.migrations if each.job_id == job.id and each.reason == "standby"]
     for migration in standbys:
         with ctx.installation.store.read() as tx:
@@ -178,7 +178,7 @@ def _overran(ctx: Context, job: Job, current: Run | None, longest_s: float) -> b
         trained = trained_s(tx.runs(job_id=job.id), now)
     if trained < longest_s:
         return False
-    why = f"it has trained for {trained:.0f} s and its max_duration is {longest_s:.0f} s; its last checkpoint is kept"
+    why = f"it has trained for {trained:.0f} s, and its max_duration is {longest_s:.0f} s; its last checkpoint is kept"
     with ctx.write() as tx:
         if current is not None:
             tx.update_run(current.id, state="ended", end="failed", training_to_ms=now)

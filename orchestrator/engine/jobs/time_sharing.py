@@ -1,8 +1,8 @@
 """Time sharing: carries out the turns on owned machines (policy.time_sharing).
 
-Turns are assigned at the end of each round. When a job arrives or ends within a round, and now and then, because
-machines come and go, they are assigned again, but no job that runs is interrupted. They follow from what is in the
-store, so another control plane assigns the same turns.
+Turns are assigned at the end of each round. Within a round, they are assigned again when a job arrives or ends, and
+from time to time because machines come and go, but no running job is interrupted. They depend only on the store, so
+another control plane assigns the same turns.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from orchestrator.store import Tx
 from providers.money import NANO_USD
 
 LEAST_TURN = 0.5
-"""Of a round: a turn that began later is not over with it."""
+"""As a share of a round: a turn that has lasted for less than this does not end with the round."""
 AGAIN_S, PART = 1.0, 0.1
-"""Wall seconds between two looks within a round; looks take at most this part of the time."""
+"""Wall seconds between two assignments within a round; assigning takes at most this share of the time."""
 AGAIN_MARKET_S = 60.0
-"""Market seconds, and at least AGAIN_S, between two looks while nothing happens."""
+"""Market seconds, and at least AGAIN_S, between two assignments while nothing happens."""
 
 
 def share_time(ctx: Context) -> bool:
-    """Give turns if it is time to. Returns whether a job has to give way."""
+    """Assign turns if it is time. Returns whether a job must give way."""
     policy = ctx.installation.config.policy
     fairness = policy.time_sharing
     if fairness == "none":
@@ -56,7 +56,7 @@ def share_time(ctx: Context) -> bool:
     if number == before.number:
         least_s = inf  # within a round, no job is interrupted
     elif before.number is None:
-        least_s = policy.turn_s  # the first look of this control plane: the round may have begun long ago
+        least_s = policy.turn_s  # the first assignment of this control plane: the round may have begun long ago
     else:
         least_s = LEAST_TURN * policy.turn_s
     begun_s = clock.monotonic_s()
@@ -97,10 +97,11 @@ def _usd_per_h(market: Market, offer_id: str) -> float:
 
 
 def _told(ctx: Context, job_id: str, given: Given) -> str:
-    """Why a job has its turn or waits for it. What follows the semicolon changes often, and is not news."""
+    """Why a job has its turn or waits for it. The part after the semicolon changes often, and a change of it is not
+    reported."""
     policy = ctx.installation.config.policy
     fairness = policy.time_sharing.removesuffix("-fairness")
     return (
         f"your machines are shared ({fairness} fairness, turns of {span(policy.turn_s)}); {len(given.share)} jobs "
-        f"share {given.machines} of your machines, and its part is about {given.share[job_id]:.0%} of a machine's time"
+        f"share {given.machines} of your machines, and its share is about {given.share[job_id]:.0%} of a machine's time"
     )

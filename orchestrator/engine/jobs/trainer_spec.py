@@ -1,4 +1,4 @@
-"""Trainer spec: builds from a job and a migration what the node executes."""
+"""Trainer spec: builds the specification that a node executes, from a job and a migration."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_spec(ctx: Context, migration: Migration, job: Job) -> RunSpec:
 def trainer_spec(
     spec: JobSpec, *, job_id: str, run_id: str, generation: int, checkpoint_root: str, run_dir: Path, output_dir: Path
 ) -> TrainerSpec:
-    """What a job file says of its trainer, with the folders of one run."""
+    """The job file's settings for the trainer, with the folders of one run."""
     train = spec.train
     return TrainerSpec(
         job_id=job_id,
@@ -78,7 +78,7 @@ def trainer_spec(
 
 
 def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
-    """What the job needs on the machine of `run` before its trainer starts; `root` is for the site to say."""
+    """The job's set-up on the machine of `run` before its trainer starts; the site supplies `root`."""
     train, wanted = job.spec.train, job.spec.train.setup
     if wanted is None:
         return None
@@ -97,8 +97,8 @@ def setup_spec(ctx: Context, run: Run, job: Job) -> SetupSpec | None:
 
 
 def job_files(ctx: Context, run: Run, job: Job, *, source_trains: bool) -> JobFiles | None:
-    """Where the machine of `run` finds and leaves a job's files; None for one that shares this host's folders. The
-    agent of any other machine uses folders of its own. `source_trains`: the previous run is still training."""
+    """Where the machine of `run` reads and writes a job's files; None for a machine that shares this host's folders.
+    The agent of any other machine uses its own folders. `source_trains`: the previous run is still training."""
     if shares_host(run.offer_id):
         return None
     root = ctx.checkpoint_root(job)

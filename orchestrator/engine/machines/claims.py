@@ -2,7 +2,7 @@
 
 A copy of a store has the same installation id. So the control plane keeps a claim, a random word, both next to each
 provider's machines and in its store, and replaces it regularly. A store that does not know the provider's word is an
-outdated copy, and its control plane refuses to act. The original refuses, too, if the copy was started before the word
+outdated copy, and its control plane refuses to act. The original also refuses if the copy was started before the word
 changed. A new word is stored before it is sent to the provider, so a crash in between does no harm.
 """
 
@@ -26,7 +26,7 @@ CLAIM_EVERY_S = 30.0
 """Wall seconds between two new words. A copy older than that is detected."""
 
 MOST_WORDS = 16
-"""Words kept in the store: a control plane that lost leadership may still write its last one late."""
+"""Words kept in the store: a control plane that lost leadership may still write its last word late."""
 RETRY_S = 1.0
 PATIENCE_S = 60.0
 """Wall seconds for which an unresponsive provider keeps a new control plane from acting at all."""
@@ -51,7 +51,7 @@ def may_act(ctx: Context) -> bool:
 
 
 def _claim(ctx: Context, provider: Provider, every_s: float) -> bool:
-    """The next step of what `renew` does. Returns whether a new claim was written."""
+    """The next step of `renew`. Returns whether a new claim was written."""
     if not isinstance(provider, _Claimed):
         return True
     install, place, replaces = ctx.installation.store.install_id, (provider.name, ""), f"replace-claim:{provider.name}"
@@ -72,7 +72,7 @@ def _claim(ctx: Context, provider: Provider, every_s: float) -> bool:
 
 
 def renew(installation: Installation, leadership: Leadership | None, provider: Provider, random: RandomBits) -> bool:
-    """Write a new claim to the provider. False if another process was faster; the next call sees which one.
+    """Write a new claim to the provider. False if another process was faster; the next call finds out which one.
 
     Raises SupersededError, ProviderError, NotLeaderError.
     """
@@ -91,8 +91,8 @@ def _replacement(
     found: str | None,
     random: RandomBits,
 ) -> Callable[[], tuple[bool, str | None]]:
-    """The call that replaces the word found at the provider by a new one, which is stored first. It returns whether
-    that worked, and the permission that was used for it. Raises SupersededError."""
+    """The call that replaces the word found at the provider with a new one, which is stored first. It returns whether
+    that worked, and the permission that was used. Raises SupersededError."""
     with installation.store.write(leadership) as tx:
         known, adoption = tx.claim(provider.name), tx.adoption()
         _check(installation, provider, found, known, adoption)
@@ -118,7 +118,7 @@ def _replaced(
 
 def check(installation: Installation, ask: Ask = at_once) -> None:
     """Raises SupersededError if another store has acted at a provider since this one did. An unresponsive provider is
-    skipped: nothing can be done there anyway."""
+    skipped: no machine there can be changed anyway."""
     for provider in installation.providers.values():
         if isinstance(provider, _Claimed):
             try:

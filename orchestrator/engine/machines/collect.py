@@ -39,8 +39,8 @@ Polled = tuple[Sequence[Offer], Sequence[PricePoint], Sequence[Quota] | None]
 def collect(installation: Installation, leadership: Leadership | None = None, ask: Ask = at_once) -> int:
     """Poll every enabled provider once. Returns how many prices changed. `ask` makes the calls.
 
-    `leadership` is the caller's; None only for a user who looks at the market while no control plane runs.
-    Raises NotLeaderError.
+    `leadership` is the caller's; None only if a user queries the market while no control plane runs. Raises
+    NotLeaderError.
     """
     return sum(collect_from(installation, leadership, provider, ask) for provider in installation.providers.values())
 
@@ -55,9 +55,9 @@ def collector(
     leadership: Leadership | None = None,
     reserved: Collection[str] = (),
 ) -> Collector:
-    """A collector from `specs` into `store`, which continues where the last one ended. Its child processes import what
-    the sources need; `reported` is called for each region's poll once it is stored. `leadership`: as for `collect`;
-    `reserved` are the enabled providers, whose offers no other source may report."""
+    """A collector from `specs` into `store`, which continues where the last one ended. Its child processes import the
+    modules that the sources need; `reported` is called for each region's poll once it is stored. `leadership`: as for
+    `collect`; `reserved` are the enabled providers, whose offers no other source may report."""
 
     def recall() -> Known:
         with store.read() as tx:
@@ -100,7 +100,8 @@ def collect_from(
 
 def question(installation: Installation, provider: Provider) -> Callable[[], Polled]:
     """The call that polls a provider: for all price changes since its last successful poll if it has a history (at
-    first, and after one dated by a clock that was ahead, of the last BEFORE_MS); else for the present prices."""
+    first, or if the last poll was dated by a clock that was ahead, for the last BEFORE_MS); else for the present
+    prices."""
     if not isinstance(provider, ProvidesPriceHistory):
         return lambda: _polled(provider, provider.prices)
     with installation.store.read() as tx:
@@ -111,8 +112,8 @@ def question(installation: Installation, provider: Provider) -> Callable[[], Pol
 
 
 def _polled(provider: Provider, prices: Callable[[], Sequence[PricePoint]]) -> Polled:
-    """Prices first: most providers list the offers that they had prices for. Of an offer that is not listed
-    nevertheless, because its region answered only one of both questions, the price is left out."""
+    """Prices first: most providers list the offers for which they returned prices. If an offer is not listed, because
+    its region answered only one of the two requests, its price is left out."""
     found = prices()
     offers = provider.offers()
     listed = {offer.id for offer in offers}
@@ -120,7 +121,7 @@ def _polled(provider: Provider, prices: Callable[[], Sequence[PricePoint]]) -> P
 
 
 def _quotas(provider: Provider) -> Sequence[Quota] | None:
-    """Prices do not depend on them: an account may read the one and not the other."""
+    """Read separately from prices: an account may have permission to read one but not the other."""
     if not (isinstance(provider, LimitsByQuota) and provider.quotas_limit_plans):
         return None
     try:
@@ -136,7 +137,8 @@ def _closed(provider: Provider) -> list[Closed]:
 def record(
     installation: Installation, leadership: Leadership | None, provider: Provider, answer: Answer[Polled]
 ) -> int:
-    """Store what a poll found. Returns how many prices changed, and one more if quotas did. Raises NotLeaderError."""
+    """Store the result of a poll. Returns how many prices changed, plus one if quotas changed. Raises
+    NotLeaderError."""
     started = answer.asked_ms
     try:
         offers, prices, quotas = answer.result()

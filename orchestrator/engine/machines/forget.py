@@ -1,7 +1,7 @@
 """Forget: removes orders and reports of machines that have ended and are booked.
 
-Only runs that the store says are booked are forgotten, so that a control plane that was paused for long harms no run
-that began meanwhile.
+It forgets only runs that are booked according to the store, so a control plane that was paused for long does not harm
+runs that began meanwhile.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORGET_EVERY_S = 60.0
 
 def forget_machines(ctx: Context) -> bool:
     """Delete the control objects of runs that are over. Returns False: no row of the store changes."""
-    with suppress(SiteError, ProviderError):  # tried again; a call that times out raises the latter
+    with suppress(SiteError, ProviderError):  # tried again; a call that times out raises TimedOutError
         if (forgotten := ctx.answer("forget")) is not None:
             forgotten.result()
         answer = ctx.ask("known", PLACE, ctx.runtime.known, every_s=FORGET_EVERY_S)
@@ -36,7 +36,7 @@ def forget_machines(ctx: Context) -> bool:
 
 def _forget(runtime: Runtime, run_ids: Sequence[str]) -> None:
     for run_id in run_ids:
-        with suppress(SiteError):  # tried again; perhaps it is only one that is damaged
+        with suppress(SiteError):  # tried again; perhaps only one object is damaged
             runtime.forget(run_id)
 
 

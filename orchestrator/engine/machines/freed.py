@@ -1,7 +1,7 @@
-"""Freed: what is left of quotas once a machine has ended.
+"""Freed: queries the remaining quota once a machine has ended.
 
-Quotas are asked for together with prices, every 30 s or so. A job that waits for the last machine need not wait for
-that: as soon as a provider confirms that a machine is gone, it is asked for its quotas again, once.
+Quotas are normally queried together with prices, about every 30 s. So that a job waiting for the last machine does not
+wait that long, the provider is queried for its quotas once more as soon as it confirms that a machine is gone.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from providers.base import LimitsByQuota, Provider
 from providers.errors import ProviderError
 
 AT_MOST_EVERY_S = 1.0
-"""Wall seconds: many machines that end one after the other cost no more questions than that."""
+"""Wall seconds between two queries, even if many machines end one after the other."""
 
 
 def machine_ended(ctx: Context, provider: str) -> None:
-    """Note that a machine is gone, so that its provider is asked."""
+    """Note that a machine is gone, so that its provider is queried."""
     ctx.pacing[_ended(provider)] = ctx.installation.clock.monotonic_s()
 
 
 def ask_what_is_left(ctx: Context, provider: Provider) -> bool:
-    """Ask a provider for its quotas if a machine there has ended since they were asked for, and store its answer when
-    it comes. A question that fails is not repeated: they are asked for together with prices anyway. Returns whether
-    they changed. Raises NotLeaderError."""
+    """Query a provider for its quotas if a machine there has ended since the last query, and store the answer when it
+    arrives. A failed query is not repeated: quotas are queried together with prices anyway. Returns whether they
+    changed. Raises NotLeaderError."""
     if not (isinstance(provider, LimitsByQuota) and provider.quotas_limit_plans):
         return False
     key, ended_s = f"quotas:{provider.name}", ctx.pacing.get(_ended(provider.name))

@@ -1,8 +1,9 @@
-"""Gang report: what the machines of one run say of it, as the report of the run. Pure.
+"""Gang report: combines the reports of a run's machines into the report of the run. Pure.
 
-Rank 0 reports the run's progress. The run is where the machine is that is furthest behind; it has ended as the first
-that ended for a reason of its own. Whoever only lost contact with another machine is no reason: then one is gone. The
-end of a run ends all its machines, so it waits until none of them stores the last of its log and outputs.
+Rank 0 reports the run's progress. The run is in the state of the machine that is furthest behind; its end is that of
+the first machine that ended for a reason of its own. Losing contact with another machine is not such a reason: it means
+that the other machine is gone. The end of a run ends all its machines, so it waits until all of them have stored their
+logs and outputs.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ _ON_THE_WAY: tuple[TrainerState, ...] = ("starting", "prepared", "restored", "tr
 _AT_ONCE: tuple[TrainerState, ...] = ("malformed", "fenced")
 _ENDS: tuple[TrainerState, ...] = ("finished", "failed", "checkpointed_and_stopped")
 LAGGARDS_S = 30.0
-"""For so long the processes of the other machines may run on after machine 0 has finished or one has stopped."""
+"""The time for which the other machines' processes may keep running after machine 0 has finished or a machine has
+stopped."""
 CAUSE_S = 5.0
-"""Processes that lost contact may be heard of so long before those that caused it."""
+"""How much earlier the reports of processes that lost contact may arrive than the report of the cause."""
 
 
 class Ends:
-    """Remembers, for each run, since when the same of its machines have ended."""
+    """Remembers, for each run, since when the set of its ended machines has not changed."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[Sequence[TrainerState | None], float]] = {}
 
     def since_s(self, run_id: str, reports: Sequence[RunReport | None], now_s: float) -> float:
-        """How many seconds ago the last of the machines that have ended was first seen so; 0 if none has."""
+        """How many seconds ago the last of the ended machines was first seen to have ended; 0 if none has ended."""
         ends = [each.state if each is not None and each.state in _ENDS else None for each in reports]
         seen, at_s = self._seen.get(run_id, ([], now_s))
         if ends != seen:
@@ -37,13 +39,13 @@ class Ends:
         return now_s - at_s if any(ends) else 0.0
 
     def forget(self, run_id: str) -> None:
-        """Of a run that has ended."""
+        """Forget a run that has ended."""
         self._seen.pop(run_id, None)
 
 
 def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -> RunReport | None:
-    """The report of a run by those of its machines, by rank; None while nothing is known of one of them. `ended_for_s`:
-    how long ago the last of those that have ended did (Ends)."""
+    """The report of a run from the reports of its machines, by rank; None while nothing is known of one of them.
+    `ended_for_s`: how long ago the last of the ended machines ended (Ends)."""
     known = [each for each in reports if each is not None]
     if not known or len(known) < len(reports):
         return None
@@ -84,7 +86,7 @@ def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -
 
 
 def _tells_of_another(report: RunReport) -> bool:
-    """Whether the last words of a machine say which other one is gone."""
+    """Whether a machine's last report says which other machine is gone."""
     return report.state == "absent" and report.error is not None
 
 

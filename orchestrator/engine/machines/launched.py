@@ -1,4 +1,4 @@
-"""Launched: the calls and tokens that launched machines, and which machines of which offer a run got."""
+"""Launched: the calls and tokens that launched machines, and the machines and offer that a run got."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_NAMED = 4
 
 
 def named(instance_ids: Sequence[str]) -> str:
-    """These machines, for a message: the first MOST_NAMED by id."""
+    """These machines for a message: the first MOST_NAMED by id."""
     left = len(instance_ids) - MOST_NAMED
     return ", ".join(instance_ids[:MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
 
@@ -23,14 +23,14 @@ def launch_key(migration: Migration) -> str:
 
 
 def at_its_offer(launch: Callable[[LaunchSpec], Sequence[str]], spec: LaunchSpec) -> Landed:
-    """What a launch of the one offer that it names has found. Raises ProviderError."""
+    """The result of a launch that names a single offer. Raises ProviderError."""
     return Landed(spec.offer_id, tuple(launch(spec)))
 
 
 def land(tx: Tx, migration: Migration, landed: str) -> str:
     """Record that the machines of a migration's launch are of the offer `landed`, in the transaction that assigns them
-    to its run. Returns the offer that counts from now on, as for the price: what is none of the launch's offers (a
-    cloud may have forgotten the type of a machine that has ended) changes nothing."""
+    to its run. Returns the offer that counts from now on, such as for the price. An offer that is not one of the
+    launch's offers (a cloud may have forgotten the type of a machine that has ended) changes nothing."""
     if landed == migration.offer_id or landed not in migration.also:
         return migration.offer_id
     tx.land(migration, landed)
@@ -38,7 +38,7 @@ def land(tx: Tx, migration: Migration, landed: str) -> str:
 
 
 def land_found(tx: Tx, run: Run, token: str, offer_id: str) -> None:
-    """Like `land`, for a machine that was found by the token of its launch."""
+    """Like `land`, for a machine that was found by its launch token."""
     for migration in tx.migrations(job_id=run.job_id, unreadable=lambda *_: None):
         if migration.token == token and migration.target_run_id == run.id:
             land(tx, migration, offer_id)
@@ -54,6 +54,6 @@ def launch_tokens(run: Run, runs: Iterable[Run], migrations: Iterable[Migration]
 
 
 def with_machines(run: Run, instance_ids: Sequence[str]) -> list[Member]:
-    """The run's machines with these in the places of those that are not known."""
+    """The run's machines, with these filling the places of unknown ones."""
     fresh = iter([each for each in instance_ids if each not in run.instance_ids])
     return [each if each.instance_id is not None else Member(next(fresh, None)) for each in run.machines]

@@ -1,8 +1,8 @@
 """Observe: records once per tick what providers report about machines and what trainers report about themselves.
 
 Runs end here: finished, failed, preempted, lost, paused, cancelled. A silent run is only suspected. It is declared lost
-when its provider confirms that the machine is gone, or when its lease has expired, by when it has fenced itself. Of
-runs that have not taken over yet only notices are recorded; otherwise they belong to their migration.
+when its provider confirms that the machine is gone, or when its lease has expired; by then it has fenced itself. For
+runs that have not taken over yet, only notices are recorded; their migration handles everything else.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ RECORDED_AT_ONCE = 10  # runs in one tick, so that none takes long
 PERF_EVERY_S = 3.0
 MIN_STEPS_MEASURED = 10
 SHORTEST_STEP_S = 1e-9
-"""No program makes a step in less. The speed that would follow from such a report is no number with which plans can be
-made, not even those of other jobs."""
+"""No program completes a step in less time. The speed that follows from such a report could not be used in plans, not
+even in those of other jobs."""
 IDLE_S = 300.0  # wall: a trainer sees its fence at once, and stops waiting for a successor by itself after 30 s
 _BEFORE_TRAINING = ("starting", "prepared", "restored")
 FINISH_S = 30.0  # wall: how long to wait for an unreadable checkpoint folder to prove that a job is done
 MALFORMED_REPORTED_S = 3600.0
-OUTAGE_S = 10.0  # wall; a bridge that restarts is not an outage
+OUTAGE_S = 10.0  # wall; a restart of the bridge is not an outage
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one pass of observation changed: whether anything did, and whether a new decision is due because a job needs
-    a machine or was measured for the first time."""
+    """The effect of one pass of observation: whether anything changed, and whether a new decision is due because a job
+    needs a machine or was measured for the first time."""
 
     changed: bool = False
     need_place: bool = False
@@ -77,7 +77,7 @@ def observe(ctx: Context) -> Seen:
     if started:
         try:
             reports = {run_id: masked(ctx, each) for run_id, each in ctx.runtime.reports(started).items()}
-        except SiteError as error:  # it is restarting, and nothing is known meanwhile
+        except SiteError as error:  # it is restarting; nothing is known meanwhile
             _unavailable(ctx, live, error)
         else:
             ctx.pacing.pop("outage", None)
@@ -144,12 +144,13 @@ def _report_unwritten(ctx: Context, live: Sequence[Run]) -> None:
 
 def _unwritten(ctx: Context, run: Run, trouble: SiteError) -> None:
     with ctx.write() as tx:
-        message = f"its machine cannot be given orders: {trouble} ({trouble.hint})"
+        message = f"its machine does not receive orders: {trouble} ({trouble.hint})"
         ctx.event(tx, "site.unavailable", message, ctx.work.jobs[run.job_id], run=run)
 
 
 def _not_training_yet(ctx: Context, jobs: Mapping[str, Job], run: Run) -> Seen:
-    """Record a notice for a machine that starts, or waits as a standby. Its migration then gives it up (abandoned)."""
+    """Record a notice for a machine that is starting or waits as a standby. Its migration then abandons it
+    (abandoned)."""
     instance = ctx.instance(run)
     noticed = instance is not None and _notice(ctx, jobs[run.job_id], run, instance)
     return Seen(noticed, noticed)
@@ -215,8 +216,8 @@ def _malformed(ctx: Context, job: Job, run: Run, report: RunReport, noticed: boo
 
 
 def _idles(ctx: Context, run: Run, report: RunReport) -> bool:
-    """Whether a run that has the job has reported for IDLE_S that it is not training yet, or waits for a successor that
-    nobody starts. Its machine costs money and does no work, even if all that it reports is true."""
+    """Whether a run that owns the job has reported for IDLE_S that it is not training yet, or waits for a successor
+    that will not start. Its machine costs money and does no work, even if its reports are true."""
     replaced = any(move.source_run_id == run.id for move in ctx.work.migrations)
     if report.state not in _BEFORE_TRAINING and (report.state != "quiesced" or replaced):
         ctx.pacing.pop(f"idle/{run.id}", None)
@@ -296,19 +297,19 @@ def _record_one(ctx: Context, tx: Tx, run: Run, report: RunReport) -> bool:
         per_market_s = 1.0 / (report.step_wall_s * ctx.installation.clock.factor)
         tx.add_perf(run.job_id, offer.gpu, max(1, offer.gpu_count), per_market_s, measured, ctx.now_ms)
         if not known:
-            return True  # it could not be forecast until now
+            return True  # until now it could not be forecast
     return first and ctx.work.jobs[run.job_id].spec.probe and _may_be_tried(tx)
 
 
 def _may_be_tried(tx: Tx) -> bool:
-    """Whether the market has more than one kind of accelerator. Otherwise a probe has nothing to compare."""
+    """Whether the market has more than one kind of accelerator. Otherwise a probe would have nothing to compare."""
     kinds = {kind_of(gpu, count) for gpu, count in tx.kinds_listed()}
     return sum(not on_host(kind) for kind in kinds) > 1
 
 
 def _progress(tx: Tx, run: Run, report: RunReport, *, total_known: bool = False) -> None:
-    """Record a run's progress. Steps never decrease, whatever a run reports later. `total_known`: its number of steps
-    in total is already stored."""
+    """Record a run's progress. Steps never decrease, no matter what a run reports later. `total_known`: its total
+    number of steps is already stored."""
     if report.state == "malformed":
         return
     last_step = max(report.step, run.start_step, run.last_step)
@@ -371,7 +372,7 @@ def _finished(ctx: Context, job: Job, run: Run, report: RunReport) -> Seen:
 def _failed(ctx: Context, job: Job, run: Run, report: RunReport, why: str) -> Seen:
     free = same_machine.free(ctx, job, run)
     if free is None:
-        return Seen()  # its provider is being asked
+        return Seen()  # waiting for its provider's answer
     with ctx.write() as tx:
         _progress(tx, run, report)
         tx.update_run(run.id, state="ended", end="failed", training_to_ms=ctx.now_ms)
@@ -444,8 +445,8 @@ def _end(
 
 
 def _count_no_progress(ctx: Context, tx: Tx, job: Job, run: Run, message: str) -> None:
-    """Count losses without progress like a failure; without retries left the job pauses, since it may not be at
-    fault."""
+    """Count losses without progress like a failure. If no retries are left, the job pauses instead of failing, since it
+    may not be at fault."""
     why = (
         f"lost at least {MAX_LOSSES_WITHOUT_PROGRESS} machines in a row without getting past step {run.start_step}: "
         f"{message}"

@@ -1,10 +1,11 @@
-"""Poll: asks providers about the machines that runs have, and renews the time to live of those that runs still need.
+"""Poll: queries providers about the machines of runs, and renews the time to live of the machines that are still
+needed.
 
 Each region is described in one call, as often as the provider's limits allow, and more often while a change is
-expected; the answer is read when it comes (engine.calls). A machine counts as gone when its provider says so, or leaves
-it out of two answers to questions at least its listing lag apart and then twice finds nothing under its token either:
-one missing answer proves nothing. Every machine ends by itself unless it is renewed, and only machines of living runs
-are.
+expected; the answer is read when it arrives (engine.calls). A machine counts as gone when its provider reports that it
+is gone, or when two answers, requested at least the provider's listing lag apart, do not list it and two look-ups by
+its token then find nothing: one missing answer proves nothing. Every machine ends by itself unless it is renewed, and
+only machines of living runs are renewed.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from providers.instance import Instance, InstanceState
 from providers.offer import provider_of, region_of
 
 EXPECTING = 1 / 5
-"""The interval between two looks at a region while a change is expected, as a share of the usual one."""
+"""The interval between two polls of a region while a change is expected, as a share of the usual interval."""
 RENEW_AFTER = 1 / 12
-"""A machine is renewed after this share of its time to live. So it outlives its last control plane by at least eleven
-twelfths of that time."""
+"""A machine is renewed after this share of its time to live. So without a control plane, it lives on for at least
+eleven twelfths of that time."""
 RENEW_RETRY_S = 5.0
 ABREAST = 3
-"""Looks at a region that may be under way, so that slow answers come as often as fast ones."""
+"""How many polls of a region may be under way, so that slow answers arrive as often as fast ones."""
 DAY_MS = 86_400_000
 LONGEST_BILL_MS = 400 * DAY_MS
 _SUSPICIOUS = ("absent", "silent", "fenced")
 
 
 def describe(ctx: Context) -> None:
-    """Update `ctx.instances`. If a provider does not answer, its last answer stays."""
+    """Update `ctx.instances`. If a provider does not answer, its last answer remains valid."""
     wanted = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
     ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
     for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
@@ -70,7 +71,7 @@ def _renew(ctx: Context, provider: Provider, region: str, ids: Sequence[str]) ->
     key = f"renew:{provider.name}:{region}"
     answer = ctx.ask(key, (provider.name, region), renewed, every_s=RENEW_RETRY_S)
     if answer is not None:
-        with suppress(ProviderError):  # asked again soon
+        with suppress(ProviderError):  # tried again soon
             ctx.pacing |= {f"renewed/{instance_id}": answer.asked_s for instance_id in answer.result()}
 
 
@@ -86,7 +87,7 @@ def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str,
 
 
 def _expects(ctx: Context, run: Run) -> bool:
-    """Whether a change is expected: it is starting or ending, was given notice, or does not answer."""
+    """Whether a change is expected: the machine is starting or ending, has a preemption notice, or does not answer."""
     instance, report = ctx.instance(run), ctx.reports.get(run.id)
     return (
         instance is None
@@ -145,10 +146,10 @@ def _look_up(ctx: Context, provider: Provider, region: str, run: Run, instance_i
 
 
 def accept(ctx: Context, provider: Provider, instance: Instance, answer: Answer[Any]) -> None:
-    """Take over what an answer says of a machine, unless a later question was answered before."""
+    """Use an answer about a machine, unless a later query was already answered."""
     if answer.asked_s < ctx.pacing.get(_seen(instance.id), -math.inf):
         return
-    if (wrong := impossible(instance, answer.asked_ms)) is not None:  # its last valid answer stays
+    if (wrong := impossible(instance, answer.asked_ms)) is not None:  # its last valid answer remains
         strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
         return
     if not instance.alive and not ctx.is_gone(instance.id):
@@ -173,7 +174,7 @@ def _tokens(ctx: Context, run: Run) -> list[str]:
 
 
 def impossible(instance: Instance, now_ms: int) -> str | None:
-    """What is impossible about a reported billing interval, so that it is not used; None if nothing is."""
+    """Why a reported billing interval is impossible, so that it is not used; None if it is possible."""
     for name in ("billed_from_ms", "billed_to_ms"):
         at_ms = getattr(instance, name)
         if at_ms is None:
@@ -192,15 +193,15 @@ def _absent(instance_id: str) -> str:
 
 
 def _seen(instance_id: str) -> str:
-    """The key for the monotonic time of the latest question that was answered about this machine."""
+    """The key for the monotonic time of the latest answered query about this machine."""
     return f"seen/{instance_id}"
 
 
 def _omitted(instance_id: str) -> str:
-    """The key for the monotonic time of the first question since which it has been absent for long."""
+    """The key for the monotonic time of the first query since which it has been absent for long."""
     return f"omitted/{instance_id}"
 
 
 def _not_found(instance_id: str) -> str:
-    """The key that remembers that nothing was found under its token."""
+    """The key that remembers that a look-up by its token found nothing."""
     return f"not-found/{instance_id}"

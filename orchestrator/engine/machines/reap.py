@@ -27,10 +27,10 @@ from providers.traits import shares_host
 TERMINATE_EVERY_S = 2.0
 SETTLE_EVERY_S = 1.0
 ASK_EVERY_S = 5.0
-LATE_S = 60.0  # wall: a launch may take effect so long after it was sent, by a control plane that may be dead by then
+LATE_S = 60.0  # wall: a launch may take effect this long after it was sent, by a control plane that may be dead by then
 PARTING_S = 15.0
 SHIPS_LATE = ("cancelled", "moved")
-"""Ends of a run after which its machine may still store the last of its log and outputs."""
+"""How a run ended, if its machine may still be storing the end of its log and outputs."""
 
 
 def reap(ctx: Context) -> bool:
@@ -43,8 +43,8 @@ def reap(ctx: Context) -> bool:
 
 
 def _close(ctx: Context, run: Run) -> bool:
-    """End a run's machines, then close its books, once it is known which machines it has. Ending them does not depend
-    on anything that could fail."""
+    """End a run's machines, then close its books, once its machines are known. Ending them does not depend on anything
+    that could fail."""
     unknown = run.state != "ended" and not run.complete
     if unknown and contained(ctx, Compartment.TERMINATE, partial(_find_out, ctx, run), False, job_id=run.job_id):
         return True
@@ -57,7 +57,7 @@ def _close(ctx: Context, run: Run) -> bool:
 
 
 def _terminate(ctx: Context, run: Run) -> bool:
-    """Ask to end its machines, again and again. Returns whether all are confirmed gone."""
+    """Request the end of its machines, repeatedly. Returns whether all are confirmed gone."""
     if ctx.gone(run):
         return True
     if ctx.due(f"kill/{run.id}", TERMINATE_EVERY_S):
@@ -82,8 +82,8 @@ def _kill(ctx: Context, run: Run) -> None:
 
 
 def _still_ships(ctx: Context, run: Run) -> bool:
-    """Whether the machine of another host still stores the last of the log and outputs, for PARTING_S at most. Not
-    where a spending limit ended the run, nor where it ended by itself: then it stored them before."""
+    """Whether a machine of another host is still storing the end of the log and outputs, for PARTING_S at most. False
+    if a spending limit ended the run, or if the run ended by itself: then it has already stored them."""
     if run.end not in SHIPS_LATE or shares_host(run.offer_id):
         return False
     if ctx.waited_s(f"parting/{run.id}") > PARTING_S:
@@ -122,12 +122,13 @@ def _metered(ctx: Context, run: Run) -> bool:
 
 
 def _find_out(ctx: Context, run: Run) -> bool:
-    """Find out which machines exist for a run that was aborted in the middle of its launch. Returns whether that
-    brought anything new.
+    """Find out which machines exist for a run that was aborted during its launch. Returns whether anything new was
+    found.
 
-    The launch may still be answered. Otherwise the machine is looked up by its token, also among ended machines, since
-    those cost money as well. There is none if two looks find nothing, both at least LATE_S and the provider's listing
-    lag after the abort, and so after the last launch. A machine that appears even later is found by `sweep`.
+    The launch may still be answered. Otherwise the machine is looked up by its token, also among ended machines,
+    because they cost money as well. No machine exists if two look-ups find nothing, both at least LATE_S and the
+    provider's listing lag after the abort, and so after the last launch. `sweep` finds a machine that appears even
+    later.
     """
     with ctx.installation.store.read() as tx:
         (migration,) = (each for each in tx.migrations(job_id=run.job_id) if each.target_run_id == run.id)

@@ -1,4 +1,4 @@
-"""Reports: turn what a node says about a run into a RunReport that the engine may act on.
+"""Reports: turn a node's statement about a run into a RunReport that the engine may act on.
 
 A run whose report is not valid is alive, but nothing is known about its work: its report is `malformed`, with the
 reason in `error`.
@@ -52,7 +52,7 @@ def report_of(run_id: str, said: object) -> RunReport:
 
 
 def _contradiction(report: RunReport) -> str | None:
-    """What in a report cannot be true of the checkpoint that it names."""
+    """What a report says about its checkpoint that cannot be true."""
     step = 0 if report.manifest is None else ManifestName.parse(report.manifest).step
     return (
         None if report.manifest_step == step else f"checkpoint {report.manifest} is not of step {report.manifest_step}"
@@ -60,8 +60,8 @@ def _contradiction(report: RunReport) -> str | None:
 
 
 def judged(job: Job, run: Run, report: RunReport) -> RunReport:
-    """The report, or a `malformed` one if a training run's steps are impossible. That a run has ended is believed
-    anyway, except for one that claims to have finished."""
+    """The report, or a `malformed` one if a training run's steps are impossible. A report that a run has ended is
+    accepted anyway, unless it claims that the run finished."""
     if run.state not in ("training", "quiesced") or report.state not in _OF_A_TRAINING_RUN:
         return report
     steps = job.spec.train.steps
@@ -78,7 +78,7 @@ def judged(job: Job, run: Run, report: RunReport) -> RunReport:
 
 
 def _silent_s(said: object) -> float:
-    """Seconds since the report, as the node's own bridge states them."""
+    """Seconds since the report, according to the node's own bridge."""
     try:
         return float(checked_json.fitting(said, {"silent_s": checked_json.seconds}, _OF).get("silent_s", 0.0))
     except MalformedMessage:

@@ -1,7 +1,7 @@
 """Shut down: ends and books every machine of this installation, under the leadership of the store.
 
-What cannot be done now (an unresponsive provider, a machine that stops slowly, an unreadable row) stays in the store as
-work for the next control plane.
+Work that cannot be completed now (an unresponsive provider, a machine that stops slowly, an unreadable row) stays in
+the store for the next control plane.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def shut_down(
 ) -> list[ProviderError]:
     """End all machines, then close their books. Returns the providers' errors. `ask` makes the calls to providers.
 
-    Raises NotLeaderError as soon as a control plane has taken over; no further machine is ended then, since it may be
+    Raises NotLeaderError as soon as a control plane has taken over; then no further machine is ended, since it may be
     needed. Raises SupersededError, without ending anything, on a copy of a store that acts on these machines.
     """
     claims.check(installation, ask)
@@ -52,8 +52,8 @@ def _end_machines(
     progress: Callable[[str], None],
     ask: Ask,
 ) -> None:
-    """End the machines that the provider lists if this store rented them, and those that only the store knows. Each is
-    tried even if another fails, or the list does. Raises the last ProviderError."""
+    """End the machines that the provider lists if this store rented them, and those that only the store knows. Tries
+    each machine even if another one, or the list, fails. Raises the last ProviderError."""
     failed: ProviderError | None = None
     listed: Sequence[Instance] = ()
     try:
@@ -81,7 +81,7 @@ def _end_machines(
 
 
 def _adopt(installation: Installation, leadership: Leadership, instance: Instance | None, run_id: str | None) -> None:
-    """Book a machine whose launch was not recorded on the run that it was rented for.
+    """Book a machine whose launch was not recorded, on the run that it was rented for.
 
     The write transaction also checks the leadership: a process that lost it ends nothing.
     """

@@ -1,9 +1,9 @@
 """Sweep: finds machines with this installation's tag that no run accounts for.
 
 A machine launched by this store, according to its token, is assigned to the run that it was rented for, so that its
-cost is booked, and is ended like any other; at once if that run cannot be read. So is one that was assumed gone. Any
-other machine is reported and left alone: it was rented by another copy of the store, which may need it, or after the
-backup that was restored here. It ends by itself unless somebody renews it.
+cost is booked, and is ended like any other; at once if that run cannot be read. The same applies to a machine that was
+assumed gone. Any other machine is reported and left alone: it was rented by another copy of the store, which may need
+it, or after the backup that was restored here. It ends by itself unless another control plane renews it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from providers.offer import provider_of
 UNKNOWN = "instance.unknown"
 SWEEP_EVERY_S = 5.0
 SWEEP_EVERY_LOOKS = 10
-"""How many times as costly a list of all regions is for a provider as a look at one."""
+"""The cost of listing all regions for a provider, as a multiple of the cost of polling one."""
 
 
 def sweep(ctx: Context) -> bool:
@@ -67,7 +67,7 @@ def _sweep_at(ctx: Context, provider: Provider) -> bool:
     _forget_unknown(ctx, provider, owned)
     changed = False
     rented = [run for run in ctx.work.runs if run.end is None and run.machine_from_ms is None]
-    in_use = {each for run in rented for each in run.instance_ids}  # by the run that they were rented for
+    in_use = {each for run in rented for each in run.instance_ids}  # by the run for which they were rented
     for instance in owned:
         if instance.id in in_use:
             continue
@@ -84,7 +84,7 @@ def _account_for(ctx: Context, provider: Provider, instance: Instance) -> bool:
         else:
             try:
                 run = _newest_on_its_machine(tx, tx.run(run_id))
-            except RowError:  # no run can take care of it any more
+            except RowError:  # no run can handle it any more
                 run = None
     if run_id is None:
         return _unknown(ctx, provider, instance)
@@ -146,7 +146,7 @@ def _unknown(ctx: Context, provider: Provider, instance: Instance) -> bool:
             return False
         message = (
             f"{instance.id} ({instance.offer_id}) has this installation's tag but was not rented by this store, so it "
-            f"is left alone. If nobody else uses it, run: tradewind reap {instance.id}"
+            f"is left alone. If it is not in use elsewhere, run: tradewind reap {instance.id}"
         )
         data = {"instance_id": instance.id, "offer_id": instance.offer_id}
         tx.add_event(Event(ctx.new_id("ev"), ctx.now_ms, UNKNOWN, message, ACTOR, data=data))

@@ -37,11 +37,11 @@ LAUNCH_TIME_TO_LIVE_S = 3600.0
 """Wall seconds that a machine may run unmonitored; engine.machines.poll renews them as soon as it sees the machine.
 Not a setting, because the same token must always make the same request."""
 LOCAL = ("zone", "region")
-"""Errors of this scope are about one place, such as a host without Python, so another offer is tried."""
-MAX_LAUNCHES = 30  # calls without a clear answer, before another offer is tried,
-LAUNCHES_FOR_S = 60.0  # and for how long, from the first one on
+"""Errors of this scope concern one place, such as a host without Python, so another offer is tried."""
+MAX_LAUNCHES = 30  # calls without a clear answer before another offer is tried,
+LAUNCHES_FOR_S = 60.0  # and for how long, counted from the first one
 PREPARE_EVERY_S = 15.0
-FETCHING_S = 600.0  # for so long a move waits while its target fetches what no checkpoint changes
+FETCHING_S = 600.0  # how long a move waits while its target fetches data that no checkpoint changes
 UPLOAD_S = 300.0  # for the runtime of machines of other hosts, the first time
 
 
@@ -62,7 +62,7 @@ def provision(ctx: Context, move: Move) -> bool:
             return False
         try:
             user_data = _user_data(ctx, migration, move.job)
-        except (SiteError, ProviderError) as error:  # a call that is not answered in time raises the latter
+        except (SiteError, ProviderError) as error:  # a call that is not answered in time raises TimedOutError
             return _nothing_rented(ctx, move, error)
         if user_data is None or not ctx.may_ask(key, place_of(migration.offer_id), LAUNCH_RETRY_S):
             return False
@@ -84,9 +84,9 @@ def provision(ctx: Context, move: Move) -> bool:
 
 
 def _counted(ctx: Context, move: Move, migration: Migration) -> Migration | None:
-    """Count a launch before it is made, so that an abort knows whether a machine may exist, and keep what it asks for,
-    for the next try. Further offers that would pass a limit are left out of the first one. Returns the migration as it
-    is stored then; None if it is at another step. Raises LimitError."""
+    """Count a launch before it is made, so that an abort knows whether a machine may exist, and keep its request for
+    the next try. The first launch leaves out further offers that would exceed a limit. Returns the migration as stored
+    after that; None if it is at another step. Raises LimitError."""
     disk_gb = _disk_gb(ctx, migration, move.job)
     with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
         run_id, also = move.target.id, migration.also
@@ -120,23 +120,23 @@ def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:
                 message = f"rented {target.nodes} x {offer_id}: {named(landed.instance_ids)}"
                 rented["instance_ids"] = " ".join(landed.instance_ids)
             if migration.also:
-                message += f", one of {1 + len(migration.also)} offers asked for at once"
+                message += f", one of {1 + len(migration.also)} offers requested at once"
             ctx.event(tx, "migration.provision", message, move.job, run=target, migration=migration, **rented)
     return True
 
 
 def _nothing_rented(ctx: Context, move: Move, error: SiteError | ProviderError) -> bool:
-    """Report, once, why no machine is rented. It is tried again."""
+    """Report, once, why no machine is rented. The launch is retried."""
     if ctx.due(f"site.unavailable/{move.migration.id}", math.inf):
         with ctx.write() as tx:
-            message = f"nothing is rented: {error} ({error.hint})"
+            message = f"no machine is rented: {error} ({error.hint})"
             ctx.event(tx, "site.unavailable", message, move.job, run=move.target, migration=move.migration)
     return False
 
 
 def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
-    """The user data of the machine, which the store may have to be asked for; None: not yet. It is kept while the
-    launch waits for its turn or is repeated: a store that is slow once must not delay each try. Raises SiteError,
+    """The user data of the machine, which may require a query to the store; None: not available yet. It is kept while
+    the launch waits for its turn or is repeated: a store that is slow once must not delay each try. Raises SiteError,
     ProviderError."""
     key = f"user-data/{migration.id}"
     answer = ctx.answer(key, keep=True)
@@ -150,7 +150,7 @@ def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
 
 def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) -> LaunchSpec:
     """The launch request of a migration: the same each time, as its token requires. So the size of the disk is that of
-    the first try, also if the job's checkpoints turn out to be larger before the next one."""
+    the first try, even if the job's checkpoints turn out to be larger before the next try."""
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
@@ -182,7 +182,7 @@ def _disk_gb(ctx: Context, migration: Migration, job: Job) -> int:
 
 
 def _remote(ctx: Context, migration: Migration, job: Job) -> Remote | None:
-    """What a machine of another host must know of its job; None for one of this host."""
+    """The facts about its job that a machine of another host needs; None for a machine of this host."""
     if shares_host(migration.offer_id):
         return None
     with ctx.installation.store.read() as tx:
@@ -196,7 +196,7 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
     migration = move.migration
     in_time = ctx.waited_s(f"launching/{migration.id}") < LAUNCHES_FOR_S
     if error.retryable and migration.attempt < MAX_LAUNCHES and in_time:
-        # the launch may have worked: only a call with the same token can tell
+        # the launch may have worked: only a call with the same token can find out
         with ctx.write() as tx:
             tx.advance(migration.id, Step.PROVISION, Step.PROVISION, error=str(error))
         return False
@@ -205,7 +205,7 @@ def _refused(ctx: Context, move: Move, error: ProviderError) -> bool:
         with ctx.write() as tx:
             for offer_id in (migration.offer_id, *migration.also):  # an error concerns all of them (LaunchesAnywhere)
                 tx.add_availability(offer_id, ctx.now_ms, "refused", move.target.id, str(error))
-    # An earlier call without an answer may still create a machine, whatever this answer says.
+    # An earlier call without an answer may still create a machine, regardless of this answer.
     refused = migration.attempt == 1 and not (error.retryable or isinstance(error, ConflictError))
     one_by_one = isinstance(error, NotTogetherError)  # decide again at once, with one offer
     return abort(ctx, move, str(error), at_once=no_room or one_by_one, refused=refused)
@@ -235,7 +235,9 @@ def ready(ctx: Context, move: Move) -> bool:
     setup = trainer_spec.setup_spec(ctx, target, move.job)
     unheard = report is None or report.state == "absent"
     if unheard or (setup is not None and report is not None and report.state == "starting"):
-        if ctx.due(f"prepare/{target.id}", PREPARE_EVERY_S):  # again: whoever asked before may have died half-way
+        if ctx.due(
+            f"prepare/{target.id}", PREPARE_EVERY_S
+        ):  # again: the process that asked before may have died half-way
             if unheard:
                 _end_attempts_before(ctx, target)
             secrets = {} if setup is None else ctx.secrets.of(move.job, ctx.typed_name)
@@ -258,12 +260,12 @@ def ready(ctx: Context, move: Move) -> bool:
             tx.update_run(target.id, setup_wall_s=report.setup_s)
         message += f"; its set-up took {report.setup_s:.0f} s"
     if report.fetched_bytes:
-        message += f"; {report.fetched_bytes / 1e6:,.1f} MB of the checkpoint are there already"
+        message += f"; it has already fetched {report.fetched_bytes / 1e6:,.1f} MB of the checkpoint"
     return step(ctx, move, Step.CHECKPOINT, message, state="starting")
 
 
 def _source_can_go_on(ctx: Context, move: Move) -> bool:
-    """Whether the source may train for a while longer, so that the target fetches more before training pauses."""
+    """Whether the source may continue training for a while, so that the target fetches more before training pauses."""
     source = move.living_source
     if source is None or ctx.waited_s(f"fetching/{move.migration.id}") > FETCHING_S:
         return False
@@ -273,7 +275,7 @@ def _source_can_go_on(ctx: Context, move: Move) -> bool:
 
 
 def _unready(ctx: Context, move: Move, limit_s: float) -> str:
-    """Why a machine is given up whose time to get ready is over: it may run and never have reported."""
+    """Why a machine that was not ready in time is abandoned: it may run without ever having reported."""
     target, instance = move.target, ctx.instance(move.target)
     if instance is None or instance.state is not InstanceState.RUNNING or shares_host(target.offer_id):
         return f"the machine was not ready within {limit_s:.0f} s"
@@ -286,7 +288,7 @@ def _unready(ctx: Context, move: Move, limit_s: float) -> str:
 
 
 def _as_billed(ctx: Context, target: Run) -> tuple[Member, ...]:
-    """Its machines with the begin of those bills that their provider has reported since."""
+    """Its machines, with the start of billing where the provider has reported it since."""
     described = (ctx.instances.get(each.instance_id or "") for each in target.machines)
     return tuple(
         replace(each, billed_from_ms=instance.billed_from_ms)
@@ -297,7 +299,8 @@ def _as_billed(ctx: Context, target: Run) -> tuple[Member, ...]:
 
 
 def _setup_failed(ctx: Context, move: Move, report: RunReport) -> bool:
-    """The job's own doing, which costs its retries and blames no offer; unless its machine was going down with it."""
+    """Handle a failed set-up. It is the job's own fault, uses up its retries and blames no offer, unless its machine
+    was going down."""
     alone = died_alone(ctx, move.target)
     if alone is None:
         return False
@@ -319,11 +322,11 @@ def _end_attempts_before(ctx: Context, target: Run) -> None:
 
 
 def abandoned(ctx: Context, move: Move) -> bool:
-    """Abort the migration if its target's machine is gone, and record that about the offer, or was given notice, which
-    engine.machines.observe has recorded.
+    """Abort the migration if its target's machine is gone, which is recorded about the offer, or has a preemption
+    notice, which engine.machines.observe has recorded.
 
-    A recovery tries another offer at once. One whose machine failed by itself is at fault: the next one there would
-    probably fail, too. Returns whether it was aborted.
+    A recovery tries another offer at once. An offer whose machine failed by itself is at fault: the next machine there
+    would probably fail, too. Returns whether the migration was aborted.
     """
     target = move.target
     instance = ctx.instance(target)

@@ -1,7 +1,7 @@
 """The second half of a migration: checkpoint > transfer > restore > verify > cutover > release.
 
 The source is quiesced at a checkpoint while the target restores it. Cutover raises the job's generation with a fence;
-after that there is no way back. Without a living source, the target starts from what the last run saved.
+after that the move cannot be reversed. Without a living source, the target starts from the last saved checkpoint.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _OVER = ("absent", "failed", "checkpointed_and_stopped", "fenced", "finished")
 
 
 def checkpoint(ctx: Context, move: Move) -> bool:
-    """Choose the checkpoint that the target starts from: the quiesced source's, or the newest one left. A source that
-    is silent is waited for until it answers or its lease has expired."""
+    """Choose the checkpoint that the target starts from: that of the quiesced source, or the newest one left. If the
+    source is silent, wait until it answers or its lease has expired."""
     if abandoned(ctx, move):
         return True
     migration, source = move.migration, move.living_source
@@ -72,7 +72,7 @@ def checkpoint(ctx: Context, move: Move) -> bool:
 
 
 def transfer(ctx: Context, move: Move) -> bool:
-    """Make the checkpoint readable where the target runs. On one host both read the same folder."""
+    """Make the checkpoint readable where the target runs. On one host, both read the same folder."""
     if abandoned(ctx, move):
         return True
     migration = move.migration
@@ -115,7 +115,7 @@ def restore(ctx: Context, move: Move) -> bool:
 
 
 def verify(ctx: Context, move: Move) -> bool:
-    """Check that the target holds the chosen checkpoint, or an older one because it found that one damaged.
+    """Check that the target holds the chosen checkpoint, or an older one because it found the chosen one damaged.
 
     Only the target reads every byte. If the source is still alive, it keeps training and saves a new one.
     """
@@ -127,7 +127,7 @@ def verify(ctx: Context, move: Move) -> bool:
         return _target_over(ctx, move, report)
     if report is None or report.state != "restored":
         return _overdue(ctx, move)
-    if report.start_step != report.manifest_step:  # who has restored a checkpoint begins with it
+    if report.start_step != report.manifest_step:  # a run that has restored a checkpoint begins with it
         return _overdue(ctx, move, f"the new machine restored {report.manifest} to begin at step {report.start_step}")
     fixed, passed_over = move.migration.manifest, None
     message = "it begins at step 0" if report.manifest is None else f"step {report.start_step} verified"
@@ -145,14 +145,14 @@ def verify(ctx: Context, move: Move) -> bool:
 def cutover(ctx: Context, move: Move) -> bool:
     """Raise the job's generation. Before the fence exists the move can be aborted; afterwards it cannot.
 
-    Reaching this step, stored under the present leadership, is the intention to fence. A later leader finds it and
-    resolves it: it writes the fence as well, or aborts the move, which voids the generation first. A control plane that
+    Reaching this step, stored under the present leadership, declares the intention to fence. A later leader finds and
+    resolves it: it also writes the fence, or it aborts the move, which voids the generation first. A control plane that
     lost leadership before it wrote the fence finds the generation void when it resumes.
     """
     migration, job, target = move.migration, move.job, move.target
     root, catalog = ctx.checkpoint_root(job), _catalog(ctx, move)
     fence = (root, job.id, migration.generation, migration.manifest)
-    begun = catalog.has_asked_for_fence(*fence)  # then the target may train already
+    begun = catalog.has_asked_for_fence(*fence)  # then the target may already train
     if begun or catalog.fenced(root, job.id) < migration.generation:
         if not begun:
             if job.state not in MOVING:
@@ -177,7 +177,7 @@ def cutover(ctx: Context, move: Move) -> bool:
         if not tx.advance(migration.id, Step.CUTOVER, Step.RELEASE):
             return False
         before = latest_trained([run for run in tx.runs(job_id=job.id) if run.id != target.id])
-        reached = 0 if before is None else before.last_step  # repeats before that are counted
+        reached = 0 if before is None else before.last_step  # repeated steps before that are counted
         tx.update_run(
             target.id,
             state="training",
@@ -218,7 +218,7 @@ def release(ctx: Context, move: Move) -> bool:
 
 
 def _catalog(ctx: Context, move: Move) -> AskedCatalog:
-    """For the present step: what was true at an earlier one may not be true any more."""
+    """The answers for the present step: those for an earlier step may be out of date."""
     return ctx.catalog(f"{move.migration.step.value}/{move.migration.id}")
 
 
@@ -232,8 +232,8 @@ def _gap_s(ctx: Context, tx: Tx, move: Move) -> float | None:
 def _outdated(ctx: Context, move: Move) -> str | None:
     """Why the target's checkpoint is not the source's newest; None if it is.
 
-    A source that ended, fell silent or fenced itself since it was quiesced needs no waiting for: before it could train
-    on, it would void this generation, and then the fence cannot be written.
+    There is no need to wait for a source that ended, fell silent or fenced itself since it was quiesced: before it
+    could continue training, it would void this generation, and then the fence cannot be written.
     """
     report = None if move.living_source is None else ctx.reports.get(move.living_source.id)
     if report is not None and report.state not in ("silent", "fenced"):
@@ -248,7 +248,7 @@ def _outdated(ctx: Context, move: Move) -> str | None:
 
 
 def _passed_over(ctx: Context, move: Move) -> object:
-    """The checkpoint that the target found damaged, None if it found none."""
+    """The checkpoint that the target found damaged; None if it found no damage."""
     with ctx.installation.store.read() as tx:
         reported = tx.events(job_id=move.job.id, kinds=("migration.verify",), limit=1, newest_first=True)
     return reported[0].data.get("passed_over") if reported and reported[0].migration_id == move.migration.id else None
@@ -265,7 +265,7 @@ def _target_over(ctx: Context, move: Move, report: RunReport) -> bool:
 
 
 def _overdue(ctx: Context, move: Move, why: str = "the new machine does not answer") -> bool:
-    """Abort if a target that had restored does not answer, or not truly, within the lease."""
+    """Abort if a target that had restored does not answer correctly within the lease."""
     if ctx.waited_s(f"answer/{move.migration.id}") > ctx.installation.config.lease_s:
         return abort(ctx, move, why, cause="trainer")
     return False

@@ -21,8 +21,8 @@ def under_way(tx: Tx, job_id: str) -> bool:
 
 
 def may_change_place(open_ones: Iterable[Migration]) -> bool:
-    """Whether one of a job's open migrations may still change where it runs. One that only releases its source cannot,
-    nor can one that brings up a standby."""
+    """Whether one of a job's open migrations may still change where it runs. A migration that only releases its source,
+    or that brings up a standby, cannot."""
     return any(each.step is not Step.RELEASE and each.reason != "standby" for each in open_ones)
 
 
@@ -43,13 +43,13 @@ def open_migration(
     """Write the intent to bring `job` up on `offer_id`: a run, and the migration that will start it.
 
     A `standby`'s run is already up: it becomes the newest, and the migration begins where the standby waited. A run
-    that comes `after` another on the same machine is billed from where that one's bill ends, and has its checkpoints;
-    nothing is launched. `saving_nano_usd` is the plan's expected saving; `also`: see Migration.
-    Raises CheckpointDamaged.
+    that comes `after` another on the same machine is billed from the end of the other's bill, and has its checkpoints;
+    nothing is launched. `saving_nano_usd` is the plan's expected saving; `also`: see Migration. Raises
+    CheckpointDamaged.
     """
     now = ctx.now_ms
     generation = 1 + max(taken(ctx, job), *(run.generation for run in tx.runs(job_id=job.id)), 0)
-    _catalog(ctx, job).forget(ctx.checkpoint_root(job), job.id)  # the next run asks anew
+    _catalog(ctx, job).forget(ctx.checkpoint_root(job), job.id)  # the next run asks again
     first = Step.PROVISION if after is None else Step.READY
     run = Run(
         id=ctx.new_id("run") if standby is None else standby.target_run_id,
@@ -93,15 +93,15 @@ def open_migration(
 
 
 def gang(nodes: int) -> tuple[Member, ...]:
-    """The machines of a run before they are rented; none for a run on one."""
+    """The machines of a run before they are rented; empty for a run on one machine."""
     return (Member(),) * nodes if nodes > 1 else ()
 
 
 def taken(ctx: Context, job: Job) -> int:
     """The newest generation in the job's checkpoints, 0 if their store has not answered yet: this may be called in a
-    transaction, and waits for nothing. It is newer than all runs if the store came from a backup.
+    transaction and does not wait. It is newer than all runs if the store was restored from a backup.
 
-    Raises CheckpointDamaged: a job that cannot be handed over is not worth a machine.
+    Raises CheckpointDamaged: a job that cannot be handed over should not get a machine.
     """
     try:
         return newest_generation(ctx, job)
@@ -112,8 +112,8 @@ def taken(ctx: Context, job: Job) -> int:
 
 
 def is_asked(ctx: Context, job: Job) -> bool:
-    """Whether a job's checkpoints need not be waited for: `taken` knows, or its store was asked in vain. Asks it if
-    nobody has. Raises CheckpointDamaged."""
+    """Whether there is no need to wait for a job's checkpoints: `taken` knows the answer, or their store did not
+    answer. Queries the store if that has not been done. Raises CheckpointDamaged."""
     try:
         newest_generation(ctx, job)
     except CheckpointsAwaited:

@@ -16,11 +16,11 @@ from orchestrator.store import Tx
 
 AT_RISK, ON_TIME = "job.at_risk", "job.on_time"
 _LATE_S = "late_s"
-"""What an event about a deadline has; a job is also at risk because no offer fits it."""
+"""The data that marks an event about a deadline; a job is also at risk if no offer fits it."""
 
 
 def turned(ctx: Context, plan: Plan) -> Sequence[Placement]:
-    """The placements that make a job late, or on time again."""
+    """The placements that make a job late, or put it on time again."""
     due = {
         each.job_id: job.deadline_at_ms
         for each in plan.placements
@@ -51,7 +51,7 @@ def report(ctx: Context, tx: Tx, plan: Plan, placement: Placement) -> None:
 
 
 def is_stuck(tx: Tx, job: Job, run_id: str) -> bool:
-    """Whether it is reported already that no offer fits a job that trains in this run."""
+    """Whether an event already reports that no offer fits the job that trains in this run."""
     events = tx.events_of([job.id], (AT_RISK,))[job.id]
     return any(event.run_id == run_id for event in events if _LATE_S not in event.data)
 
@@ -65,7 +65,7 @@ def _turns(placement: Placement, deadline_at_ms: int | None, *, was_late: bool) 
 
 
 def _is_late(newest_first: Iterable[Event]) -> bool:
-    """Whether it is late, by what was last reported of its deadline."""
+    """Whether the job is late, according to the last event about its deadline."""
     for event in newest_first:
         if event.kind == ON_TIME or _LATE_S in event.data:
             return event.kind == AT_RISK

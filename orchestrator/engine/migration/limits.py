@@ -1,6 +1,6 @@
 """Limits: what the whole installation may rent at once ([limits] in tradewind.toml), and what the jobs of each project
-may ([projects.NAME]); and who comes first if that is little: jobs of a higher priority, then a job that trained before
-and needs a machine again, then new jobs, and then standbys."""
+may rent ([projects.NAME]). When room is short, jobs of a higher priority come first, then jobs that have trained and
+need a machine again, then new jobs, then standbys."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from orchestrator.store import Tx
 from providers.money import format_usd
 
 KEPT_S = 20.0
-"""Wall seconds for which a place is kept for a job that was refused one. It asks again sooner, if it still can."""
+"""Wall seconds for which a place is reserved for a job that was refused one. The job asks again sooner, if it still
+can."""
 FIRST: Standing = (inf, True)
-"""The standing of a launch that was decided or ordered before."""
+"""The standing of a launch that was already decided or ordered."""
 LAST: Standing = (-inf, False)
-"""That of a standby."""
+"""The standing of a standby."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """What is rented within some limits: machines, and at most how much they cost (nano-USD per hour). `prices` of
-    offers; `first`: jobs for which places are kept, with what a machine costs them and why they come first; `own`: the
+    """What is rented within some limits: machines, and the most that they cost (nano-USD per hour). `prices` of offers;
+    `first`: jobs for which places are reserved, with the cost of their machines and why they come first; `own`: the
     machines of the job itself, and their rate."""
 
     limits: Limits
@@ -45,9 +46,9 @@ class _Room:
 def check_limits(
     ctx: Context, tx: Tx, job: Job, offer_id: str, *, besides: str | None = None, standing: Standing = FIRST
 ) -> None:
-    """Check the limits of the installation and of the job's project before the job rents its machines there; the run
-    `besides` does not count. What is kept for jobs of a higher `standing` does. Raises LimitError if a limit would be
-    passed."""
+    """Check the limits of the installation and of the job's project before the job rents its machines there. The run
+    `besides` does not count; places reserved for jobs of a higher `standing` do. Raises LimitError if a limit would be
+    exceeded."""
     for each in _rooms(ctx, tx, job, [offer_id], besides, standing):
         _check(each, job, offer_id)
     _check_budget(ctx, tx, job, offer_id, besides)
@@ -56,7 +57,7 @@ def check_limits(
 def within_limits(
     ctx: Context, tx: Tx, job: Job, offers: Sequence[str], *, besides: str | None = None
 ) -> tuple[str, ...]:
-    """Those of these offers on which the job may rent machines without passing a limit; each by itself."""
+    """The offers among these on which the job may rent machines without exceeding a limit; each considered alone."""
     if not offers:
         return ()
     rooms, found = list(_rooms(ctx, tx, job, offers, besides, FIRST)), list[str]()
@@ -82,7 +83,7 @@ def _rooms(
     ]
 
     def within(limits: Limits, first: Sequence[tuple[Job, int, str]], own: tuple[int, int] = (0, 0)) -> _Room:
-        # a job that wants more than the limits can ever allow does not hold up others
+        # a job that needs more than the limits can ever allow does not hold up others
         waiting = tuple(
             (each, price, why)
             for each, price, why in first
@@ -91,7 +92,7 @@ def _rooms(
         return _Room(limits, *now.within(limits), now.prices, waiting, own)
 
     def held_up(each: Job) -> bool:
-        """Whether a job has no room in its project: it does not hold up the jobs of others."""
+        """Whether a job has no room in its project. Such a job does not hold up jobs of other projects."""
         try:
             for own in list(limits_of(config, each.project))[1:]:
                 _check(within(own, ()), each, kept[each.id])
@@ -108,14 +109,14 @@ def _rooms(
 
 
 def _why_first(its: Standing, other: Standing) -> str:
-    return "which has a higher priority" if its[0] > other[0] > -inf else "which trained before"
+    return "which has a higher priority" if its[0] > other[0] > -inf else "which has trained before"
 
 
 def _check(room: _Room, job: Job, offer_id: str) -> None:
     limits, first, nodes = room.limits, room.first, _nodes(job)
     comes_first = f", and {first[0][0].name}, {first[0][2]}, comes first" if first else ""
     if room.machines + sum(_nodes(each) for each, _, _ in first) + nodes > limits.machines:
-        wanted, up = "" if nodes == 1 else f", and {nodes} more are wanted", room.machines
+        wanted, up = "" if nodes == 1 else f", and {nodes} more are needed", room.machines
         raise LimitError(
             f"{limits.name}.max_instances is reached ({up} of {limits.machines} machines{wanted}{comes_first})",
             hint=raising(f"{limits.name}.max_instances") + ", or wait" * (nodes + room.own[0] <= limits.machines),
@@ -138,13 +139,13 @@ def _check_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: str | 
 
 
 def keep_a_place(ctx: Context, job: Job, offer_id: str, standing: Standing) -> None:
-    """Let this job, which was refused a machine of this offer, come before those of a lower standing."""
+    """Put this job, which was refused a machine of this offer, before jobs of a lower standing."""
     ctx.places[job.id] = (ctx.installation.clock.monotonic_s(), offer_id, standing)
 
 
 def _kept(ctx: Context, standing: Standing) -> dict[str, str]:
-    """The jobs of a higher standing for which a place is kept, with the offer on which they want it. Forgets those that
-    need it no more, or whose turn there has passed to others."""
+    """The jobs of a higher standing for which a place is reserved, with its offer. Forgets jobs that no longer need
+    one, or whose turn there has passed to others."""
     now_s, jobs = ctx.installation.clock.monotonic_s(), ctx.work.jobs
     wanted = {job_id for job_id in ctx.places if job_id in jobs and jobs[job_id].state == "queued"}
     ctx.places = {

@@ -2,7 +2,7 @@
 
 An offer that does not fit (GPU, memory, CPUs, cloud, region, capacity type, simulated or not) stays ruled out. Reasons
 that depend on the moment or on an estimate (a stale price, no capacity a minute ago, a higher price) do not block a
-user's order.
+user's request.
 """
 
 from __future__ import annotations

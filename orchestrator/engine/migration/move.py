@@ -46,7 +46,7 @@ def load(tx: Tx, migration: Migration) -> Move:
 
 
 def waits(migration: Migration) -> bool:
-    """Whether it has brought up a standby that now waits to be promoted."""
+    """Whether it has started a standby that now waits to be promoted."""
     return migration.reason == "standby" and migration.step is Step.CHECKPOINT
 
 
@@ -88,10 +88,10 @@ def abort(
 
     `failed`: the job's own code is at fault, which uses up a retry unless the source keeps training; `permanent` if
     another attempt would fail the same way. `at_once`: the job may be placed elsewhere immediately; otherwise it waits,
-    longer with each abort in a row. With a `cause` (anything but a user's or a spending limit's decision), a rented
-    machine counts as wasted. Unless the launch was `refused`, a machine may exist: the run ends, but stays in the state
-    `provisioning` until engine.machines.reap has found out. A `plan` that argues against the move is stored with the
-    event.
+    longer with each abort in a row. With a `cause` (any reason other than a user's decision or a spending limit), a
+    rented machine counts as wasted. Unless the launch was `refused`, a machine may exist: the run ends, but stays in
+    the state `provisioning` until engine.machines.reap has found out. A `plan` that argues against the move is stored
+    with the event.
 
     At CUTOVER another control plane, paused since it last looked, may be about to write the fence. So the generation is
     voided before the move is aborted, which fails (False) if the target already owns the job.
@@ -100,7 +100,7 @@ def abort(
     if migration.step is Step.CUTOVER:
         void = voided(ctx, move)
         if not void and source is not None and job.state in MOVING:
-            return False  # the target owns the job: the next tick finds that out and goes forward
+            return False  # the target owns the job: the next tick finds that out and continues
     why_in_short = in_short(why)
     free = same_machine.free(ctx, job, target) if failed and source is None else same_machine.Free()
     if free is None:
@@ -123,7 +123,7 @@ def abort(
         message = _outcome(move, why_in_short, at_once=at_once)
         ctx.event(tx, "migration.aborted", message, job, run=target, migration=migration, plan_id=plan_id)
         number = 0
-        if cause is not None and not (failed and source is None):  # its retries count it otherwise
+        if cause is not None and not (failed and source is None):  # otherwise its retries count it
             number = _count_wasted(ctx, tx, move, cause, why_in_short)
         if migration.reason == "standby":
             pass  # the job itself has not changed
@@ -157,7 +157,8 @@ def _outcome(move: Move, why: str, *, at_once: bool) -> str:
 
 
 def _count_wasted(ctx: Context, tx: Tx, move: Move, cause: wasted.Cause, why: str) -> int:
-    """Record a wasted machine. Returns how many in a row; 0 if none was rented, or for a standby that was up."""
+    """Record a wasted machine. Returns how many in a row; 0 if no machine was rented, or for a standby that was
+    ready."""
     if move.target.instance_id is None or move.target.machine_from_ms is not None or waits(move.migration):
         return 0
     kind: wasted.WasteKind = "placement.wasted" if move.living_source is None else "move.wasted"
@@ -175,7 +176,7 @@ def voided(ctx: Context, move: Move) -> bool:
 def count_failure(
     ctx: Context, tx: Tx, job: Job, run: Run, error: str, *, permanent: bool = False, again_ms: int | None = None
 ) -> None:
-    """Count a run that failed through its job's own fault: try again, or fail the job when no retry is left.
+    """Count a run that failed through its job's own fault: retry, or fail the job when no retry is left.
 
     The next attempt starts on the same machine if that is free (`again_ms`, see engine.migration.same_machine);
     otherwise the job is queued after a growing pause. A `permanent` failure ends the job at once, unless it has trained
@@ -221,8 +222,8 @@ def given_up_in_a_row(tx: Tx, job: Job, *, standby: bool = False) -> int:
 
 
 def in_short(error: str) -> str:
-    """The last line of a text; of one with a traceback, the last exception with all lines of its message, in one line
-    of at most MOST_IN_SHORT characters."""
+    """The last line of a text; for a traceback, the last exception with all lines of its message. In one line of at
+    most MOST_IN_SHORT characters."""
     lines = [line for line in error.splitlines() if line.strip()] or ["unknown error"]
     begins = max((number for number, line in enumerate(lines) if _TRACEBACK in line), default=None)
     if begins is None:
@@ -237,7 +238,7 @@ def _later(ctx: Context, wall_s: float) -> int:
 
 
 def _quietly(call: Callable[[], None]) -> None:
-    """Call a run that may be gone. A failure does no harm: quiescing expires and machines end anyway."""
+    """Call a run that may be gone. A failure does no harm: quiescing expires, and machines end anyway."""
     try:
         call()
     except SiteError:

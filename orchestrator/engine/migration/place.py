@@ -1,8 +1,8 @@
-"""Place: asks the policy where jobs should run, and stores the migrations that it wants.
+"""Place: asks the policy where jobs should run, and stores the resulting migrations.
 
-Due when a job waits, a machine is lost or given notice, a price changed, and daily; engine.migration.turns says whose
-turn it is. It stores an intent: a migration with its token and a run in state `provisioning`, in one transaction with
-the plan.
+Due when a job waits, a machine is lost or has a preemption notice, a price changed, and daily; engine.migration.turns
+decides whose turn it is. It stores an intent: a migration with its token and a run in state `provisioning`, in one
+transaction with the plan.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from providers.together import together
 
 
 def place(ctx: Context, turns: Turns) -> bool:
-    """Decide over those jobs whose turn it is. Returns whether a migration was opened."""
+    """Decide about the jobs whose turn it is. Returns whether a migration was opened."""
     with_notice = jobs_with_notice(ctx)
     sound = {job_id: job for job_id, job in ctx.work.jobs.items() if job_id not in ctx.work.quarantined}
     able = {job_id for job_id, job in sound.items() if job.state in ("queued", "running") and is_known(ctx, job)}
@@ -57,7 +57,9 @@ def _place(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> bo
     with ctx.write() as tx:
         tx.put_forecasts({each.job_id: expected(each, plan.at_ms) for each in plan.placements}, plan.at_ms)
     for again_ms in (each.again_at_ms for each in plan.placements):
-        if again_ms is not None:  # jobs on their way are not in this plan, and what an earlier one asked for them holds
+        if (
+            again_ms is not None
+        ):  # this plan does not include jobs on their way, and the requests of an earlier plan for them stand
             ctx.pacing["again-ms"] = min(float(again_ms), ctx.pacing.get("again-ms", float("inf")))
     contained_writes(
         ctx,
@@ -78,7 +80,7 @@ def _place(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> bo
 
 
 def _in_order(ctx: Context, plan: Plan) -> Sequence[Placement]:
-    """The placements, those of jobs that come first at first."""
+    """The placements, in the order of the jobs' precedence."""
     jobs = [ctx.work.jobs[each.job_id] for each in plan.placements if each.job_id in ctx.work.jobs]
     with ctx.installation.store.read() as tx:
         rank = {job.id: number for number, job in enumerate(in_order(ctx, tx, jobs))}
@@ -86,13 +88,13 @@ def _in_order(ctx: Context, plan: Plan) -> Sequence[Placement]:
 
 
 def _is_asked(ctx: Context, job: Job) -> bool:
-    """Whether its checkpoints need not be waited for: they say which generation the next run may have."""
+    """Whether there is no need to wait for its checkpoints: they determine the generation of the next run."""
     return contained(ctx, Compartment.PLACE, partial(is_asked, ctx, job), False, job_id=job.id)
 
 
 def _decided(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> Plan | None:
     """One plan for those of these jobs that may be placed or moved now; None if there are none. If planning fails, the
-    jobs that fail when planned alone are left out."""
+    jobs that also fail when planned alone are left out."""
     try:
         for job_id in jobs:
             ctx.crossing(Compartment.DECIDE.value, job_id)
@@ -103,7 +105,7 @@ def _decided(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str]) -> 
     except Exception as error:
         if not_its_own(error):
             raise
-        _plan(ctx, (), with_notice)  # if this fails too, no job is at fault
+        _plan(ctx, (), with_notice)  # if this also fails, no job is at fault
         sound = [
             job_id
             for job_id in jobs
@@ -126,7 +128,8 @@ def _decides(ctx: Context, job_id: str, with_notice: frozenset[str]) -> bool:
 
 
 def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str], *, alone: bool = False) -> Plan | None:
-    """Of these jobs, and, unless `alone`, those that wait and come before one of them; None if none may be placed."""
+    """A plan for these jobs and, unless `alone`, for the waiting jobs that come before one of them; None if none may be
+    placed."""
     now, config = ctx.now_ms, ctx.installation.config
     with ctx.installation.store.read() as tx:
         waiting = tx.jobs_of(jobs, unreadable=snapshot.left_out)
@@ -155,7 +158,7 @@ def _plan(ctx: Context, jobs: Sequence[str], with_notice: frozenset[str], *, alo
 
 
 def _ahead(ctx: Context, chosen: Sequence[Job], *, moved: bool) -> list[str]:
-    """The waiting jobs that come before one of these. They are looked at although they were a moment ago."""
+    """The waiting jobs that come before one of these. They are considered even if they were considered a moment ago."""
     with ctx.installation.store.read() as tx:
         first = ahead(ctx, tx, chosen)
         ids = [job.id for job in first]
@@ -172,13 +175,13 @@ def _ahead(ctx: Context, chosen: Sequence[Job], *, moved: bool) -> list[str]:
 
 
 def _waits(ctx: Context, job: Job, *, moved: bool) -> bool:
-    """Whether a job waits for other jobs, its secrets, or, if `store_root` was `moved`, what it has in the former
+    """Whether a job waits for other jobs, for its secrets or, if `store_root` was `moved`, for its files in the former
     one."""
     return _waits_for_others(ctx, job) or _waits_for_secrets(ctx, job.id) or (moved and pauses_left_behind(ctx, job))
 
 
 def apply(ctx: Context, tx: Tx, plan: Plan, *, actor: str | None = None) -> bool:
-    """Open the migrations of a plan. Jobs that changed since it was made are left as they are."""
+    """Open the migrations of a plan. Jobs that changed since it was made are skipped."""
     return any([_apply_one(ctx, tx, plan, placement, actor) for placement in plan.placements])
 
 
@@ -192,7 +195,7 @@ def _apply_one(ctx: Context, tx: Tx, plan: Plan, placement: Placement, actor: st
 
 
 def jobs_in_need(ctx: Context) -> frozenset[str]:
-    """Jobs that have no machine, or are about to lose it."""
+    """Jobs that have no machine, or are about to lose theirs."""
     with_notice = jobs_with_notice(ctx)
     return frozenset(job_id for job_id, job in ctx.work.jobs.items() if _needs_machine(job, with_notice))
 
@@ -235,7 +238,7 @@ def _waits_for_secrets(ctx: Context, job_id: str) -> bool:
 
 
 def _waits_for_others(ctx: Context, job: Job) -> bool:
-    """Whether other jobs must finish before this one. It fails if one of them never will."""
+    """Whether other jobs must finish before this one. The job fails if one of them never will."""
     if not job.after or job.state != "queued":
         return False
     with ctx.write() as tx:
@@ -252,7 +255,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     if under_way(tx, job.id) or job.state not in ("queued", "running"):
         return False
     assert placement.offer_id is not None
-    if (others := predecessors.waits_for(tx, job)) is not None:  # a plan that somebody applies does not know
+    if (others := predecessors.waits_for(tx, job)) is not None:  # a plan that a user applies does not know
         _hold(ctx, tx, job, others, plan)
         return False
     if (missing := ctx.secrets.missing(job, ctx.typed_name)) is not None:
@@ -311,7 +314,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
 
 
 def _also(ctx: Context, tx: Tx, job: Job, placement: Placement) -> tuple[str, ...]:
-    """The further offers that the launch may take, as far as one call can, within all limits."""
+    """The further offers that the launch may use, as far as one call can, within all limits."""
     offer_id, nodes = placement.offer_id or "", job.spec.resources.nodes
     provider = ctx.installation.providers.get(provider_of(offer_id))
     able = within_limits(ctx, tx, job, together(provider, offer_id, placement.also, nodes))
@@ -336,10 +339,10 @@ def _reason(placement: Placement, source: Run | None) -> Reason:
 
 
 def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> None:
-    """Report once per reason why a job has no machine; pause a queued one that only a larger budget can help.
+    """Report once per reason why a job has no machine; pause a queued job that cannot start without a larger budget.
 
     That pause waits until all machines of the job are booked, so that the budget it names includes them. A running job
-    continues: estimates stop no job. engine.jobs.stopping pauses it before it passes a limit.
+    continues: an estimate never stops a job. engine.jobs.stopping pauses it before it exceeds a limit.
     """
     reason = with_group_order(tx, job, placement.reason)
     if job.state == "running":
@@ -359,7 +362,7 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
 
 
 def _hold(ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None) -> None:
-    """Report once why a job waits for something other than an offer. It has no forecast meanwhile."""
+    """Report once why a job waits for something other than an offer. Meanwhile it has no forecast."""
     if job.state == "queued":
         tx.put_forecasts({job.id: START_UNKNOWN}, ctx.now_ms)
     _report_waiting(ctx, tx, job, reason, plan)
@@ -369,8 +372,8 @@ def _report_waiting(
     ctx: Context, tx: Tx, job: Job, reason: str, plan: Plan | None = None, again_at_ms: int | None = None
 ) -> None:
     """Record why a job waits, unless that is already its newest event. The part after the semicolon (the offer that
-    comes closest) changes by the minute and is not compared. A queued job is looked at again after WAIT_EVERY_WALL_S,
-    and at `again_at_ms` (market time) if that is sooner."""
+    comes closest) changes by the minute and is not compared. A queued job is considered again after WAIT_EVERY_WALL_S,
+    or at `again_at_ms` (market time) if that is sooner."""
     if job.state == "queued":
         next_ms = ctx.now_ms + int(WAIT_EVERY_WALL_S * ctx.installation.clock.factor * 1000)
         tx.set_job_facts(job.id, next_decision_ms=next_ms if again_at_ms is None else min(next_ms, again_at_ms))

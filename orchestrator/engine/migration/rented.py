@@ -1,4 +1,4 @@
-"""Rented: how many machines are or may be up within some limits, and at most how much they cost per hour."""
+"""Rented: how many machines exist or may exist within some limits, and the most that they cost per hour."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from orchestrator.store import Tx
 
 @dataclass(frozen=True, slots=True)
 class Rented:
-    """All runs that have or may have machines. `also`: by run, the further offers on which a launch under way may land.
-    `unreadable`: jobs with a run that cannot be read, which may have a machine. `projects`: by job; empty if no project
-    has a table. `prices`: of offers, in nano-USD per hour."""
+    """All runs that have or may have machines. `also`: by run, the further offers that a launch under way may use.
+    `unreadable`: jobs with an unreadable run, which may have a machine. `projects`: by job; empty if no project has a
+    table. `prices`: of offers, in nano-USD per hour."""
 
     runs: Sequence[Run]
     also: Mapping[str, tuple[str, ...]]
@@ -24,8 +24,8 @@ class Rented:
     prices: Mapping[str, int]
 
     def within(self, limits: Limits) -> tuple[int, int]:
-        """(machines, nano-USD per hour) of those that count within these limits. A launch counts at the highest price
-        that it may have."""
+        """(machines, nano-USD per hour) that count within these limits. A launch counts at its highest possible
+        price."""
         whole = limits.project is None
         runs = [run for run in self.runs if whole or self.projects.get(run.job_id) == limits.project]
         unreadable = [
@@ -35,7 +35,7 @@ class Rented:
         return machines, sum(_machines_left(run) * self._highest_price(run) for run in runs)
 
     def of_job(self, job_id: str) -> tuple[int, int]:
-        """The same of one job's own machines."""
+        """The same for one job's own machines."""
         runs = [run for run in self.runs if run.job_id == job_id]
         return sum(map(_machines_left, runs)), sum(_machines_left(run) * self._highest_price(run) for run in runs)
 
@@ -44,7 +44,7 @@ class Rented:
 
 
 def rented(tx: Tx, now_ms: int, config: Config, offers: Iterable[str], besides: str | None = None) -> Rented:
-    """What is rented now, with the prices of these `offers`, too. The run `besides` does not count."""
+    """What is rented now, including the prices of these `offers`. The run `besides` does not count."""
     unreadable: list[str] = []
     runs = [run for run in tx.unsettled_runs(lambda job_id, _error: unreadable.append(job_id)) if run.id != besides]
     also = _also(tx, runs)
@@ -63,5 +63,5 @@ def _also(tx: Tx, runs: Sequence[Run]) -> dict[str, tuple[str, ...]]:
 
 
 def _machines_left(run: Run) -> int:
-    """How many machines of a run are or may be up."""
+    """How many machines of a run exist or may exist."""
     return sum(each.billed_to_ms is None for each in run.machines)

@@ -1,8 +1,8 @@
 """Revalidate: asks the policy again before each step of a migration that costs money or cannot be undone.
 
-Before a machine is rented for a job that runs nowhere or must leave (a first placement, a recovery): is this still the
-right offer? Before each such step of a voluntary move: does it still pay? If not, the move is aborted with the reason.
-Manual moves and standbys are always carried out.
+Before a machine is rented for a job that is not running or must leave (a first placement, a recovery): is this still
+the right offer? Before each such step of a voluntary move: does it still pay? If not, the move is aborted with the
+reason. Manual moves and standbys are always carried out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def no_longer_pays(ctx: Context, move: Move, *, ready: bool = False, restored: b
 
 def still_pays(ctx: Context, move: Move) -> Migration | None:
     """The migration whose machine may be rented now; None if the move was aborted here. Before the first launch, it
-    leaves out the further offers that would not do as well any more. After it they stay, as the token requires."""
+    leaves out further offers that are no longer as good. After the launch they stay, as the token requires."""
     migration = move.migration
     plan = _weighed(ctx, move)
     if plan is None:
@@ -44,13 +44,13 @@ def still_pays(ctx: Context, move: Move) -> Migration | None:
 
 
 def _weighed(ctx: Context, move: Move, *, ready: bool = False, restored: bool = False) -> Plan | None:
-    """The decision about the move now: "move" or "stay". None where there is nothing to decide."""
+    """The decision about the move now: "move" or "stay". None if there is nothing to decide."""
     migration, source = move.migration, move.living_source
     if migration.reason in _AS_ORDERED:
         return None
     stays = source is not None and not _leaves(ctx, source)
     if ready and not (stays and migration.reason in VOLUNTARY):
-        return None  # its machine is paid for, and there is nowhere else to go
+        return None  # its machine is paid for, and the job has nowhere else to go
     config, job_id = ctx.installation.config, move.job.id
     with_notice = frozenset() if stays else frozenset({job_id})
     with ctx.installation.store.read() as tx:
@@ -67,7 +67,7 @@ def _weighed(ctx: Context, move: Move, *, ready: bool = False, restored: bool = 
         )
     running = inputs.running.get(job_id)
     if source is not None and running is None:
-        return None  # its source is no longer what the job runs on: the step itself finds that out
+        return None  # the job no longer runs on its source: the step itself finds that out
     underway = Underway(migration.offer_id, migration.reason, ready, restored)
     weighed = {} if running is None else {job_id: replace(running, migrating=False, move=underway)}
     return decide(
@@ -81,6 +81,6 @@ def _weighed(ctx: Context, move: Move, *, ready: bool = False, restored: bool = 
 
 
 def _leaves(ctx: Context, source: Run) -> bool:
-    """Whether its machine is gone or was given notice."""
+    """Whether its machine is gone or has a preemption notice."""
     instance = ctx.instance(source)
     return ctx.lost(source) or (instance is not None and instance.notice_deadline_ms is not None)

@@ -1,8 +1,8 @@
 """Same machine: restarts a job whose trainer ended by itself on the machine that it already has.
 
-The machine is paid for and has what the job needs, so one attempt is made there before another is rented. The failed
-run is billed up to now and the next one from now on, in the transaction that counts the failure: a reader of the store
-sees either a failed run that is not counted yet, or the next attempt.
+The machine is paid for and has the job's files, so one attempt is made there before another machine is rented. The
+failed run is billed up to now and the next one from now on, in the transaction that counts the failure: a reader of the
+store sees either a failed run that is not counted yet, or the next attempt.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Free:
 
 
 def free(ctx: Context, job: Job, run: Run) -> Free | None:
-    """Whether the next attempt can use the failed run's machine; None while its provider has not said.
+    """Whether the next attempt can use the failed run's machine; None while its provider has not answered.
 
-    It cannot if the run's process did not end by itself, the machine is gone or was given notice, an attempt was
+    It cannot if the run's process did not end by itself, the machine is gone or has a preemption notice, an attempt was
     already made on it, the job has a standby, the run has several machines, or something that another attempt needs is
     missing.
     """
@@ -70,7 +70,7 @@ def free(ctx: Context, job: Job, run: Run) -> Free | None:
 def _asked(
     ctx: Context, provider: Provider, run: Run, instance_id: str
 ) -> Answer[tuple[Instance | None, Polled]] | None:
-    """What its provider says of a machine, and of its prices."""
+    """What the provider reports about a machine and its prices."""
     key = f"free/{run.id}"
     answer = ctx.answer(key)
     if answer is None and ctx.may_ask(key, place_of(run.offer_id)):

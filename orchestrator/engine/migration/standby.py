@@ -1,8 +1,8 @@
-"""Standby: keeps a prepared trainer on a second machine, ready for when the job loses its own.
+"""Standby: keeps a prepared trainer on a second machine, ready to take over when the job loses its machine.
 
-A migration of reason "standby" brings it up like any other, and then waits. Promoting it ends that migration and opens
-the recovery's, which continues at the same checkpoint with the same run, under a generation newer than all others. So
-planned moves and standbys do not conflict.
+A migration of reason "standby" starts it like any other run, and then waits. Promoting it ends that migration and opens
+one for the recovery, which continues at the same checkpoint with the same run, under a generation newer than all
+others. So planned moves and standbys do not conflict.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def stand_by(ctx: Context) -> bool:
 
 
 def promote(ctx: Context) -> bool:
-    """Move each job that needs a machine to its standby at once, whatever prices say: it can move on later."""
+    """Move each job that needs a machine to its standby at once, regardless of prices: it can move again later."""
     standbys = {standby.job_id: standby for standby in ctx.work.migrations if waits(standby)}
     ready = {
         job_id: standby
@@ -104,7 +104,7 @@ def best_standby(placement: Placement, beside: str) -> Alternative | None:
 
 
 def standby_cost(placement: Placement, standby: Alternative) -> int | None:
-    """What `standby` costs at its present price for as long as the plan expects the job to train, in nano-USD; None if
+    """The cost of `standby` at its present price for as long as the plan expects the job to train, in nano-USD; None if
     the plan chose no offer."""
     own = next((each for each in placement.alternatives if each.offer_id == placement.offer_id), None)
     if own is None or own.duration_s is None:

@@ -1,5 +1,5 @@
 """Startable: which jobs can start now. Placement uses this, and so do turns on shared machines (engine.jobs): a job
-gives way only to one that can start."""
+gives way only to a job that can start."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from orchestrator.model import Job, Migration
 from orchestrator.store import JobFacts, Tx
 
 WAIT_EVERY_WALL_S = 2.0
-"""A waiting job is looked at again this often."""
+"""A waiting job is considered again this often."""
 _LONGEST_PAUSE_WALL_S = max(MAX_PAUSE_S, wasted.LONGEST_BACK_OFF_S)
-"""No pause before a decision is longer. One that ends later was begun by a clock that has been set back since."""
+"""The longest pause before a decision. A pause that ends later was started by a clock that has been set back since."""
 
 
 def may_be_placed(ctx: Context, job: Job, facts: JobFacts, moves: Sequence[Migration]) -> bool:
-    """Whether a job waits for a place and may be looked at, or runs without an open migration."""
+    """Whether a job waits for a place and may be considered, or runs without an open migration."""
     if job.state not in ("queued", "running") or may_change_place(moves):
         return False
     return job.state == "running" or not _pauses(ctx, facts)
 
 
 def able_to_share(ctx: Context, tx: Tx, jobs: Mapping[str, Job]) -> dict[str, Job]:
-    """Those of these jobs that take turns: that have a machine or could start now, and could go on after giving way.
-    What a job that waits lacks must be no more than a machine."""
+    """The jobs among these that take turns: they have a machine or could start now, and could continue after giving
+    way. A waiting job must lack nothing but a machine."""
     waiting = [job_id for job_id, job in jobs.items() if job.state == "queued"]
     facts = tx.job_facts_of(waiting)
     return {
@@ -43,7 +43,7 @@ def able_to_share(ctx: Context, tx: Tx, jobs: Mapping[str, Job]) -> dict[str, Jo
 
 
 def _pauses(ctx: Context, facts: JobFacts, longer_than_wall_s: float = 0.0) -> bool:
-    """Whether the next decision about a job that waits is only due later than this."""
+    """Whether the next decision about a waiting job is due only after this time."""
     if facts.next_decision_ms is None:
         return False
     left_s = (facts.next_decision_ms - ctx.now_ms) / 1000 / ctx.installation.clock.factor

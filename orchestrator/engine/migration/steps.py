@@ -42,7 +42,8 @@ _STEPS: dict[Step, Callable[[Context, Move], bool]] = {
 def advance(ctx: Context, migration: Migration) -> bool:
     """Carry a migration forward by at most one step. Returns whether anything changed.
 
-    Raises SiteError, and CheckpointDamaged if it can neither continue nor be aborted before somebody repairs that.
+    Raises SiteError, and CheckpointDamaged if the migration can neither continue nor be aborted until a user repairs
+    the damage.
     """
     with ctx.installation.store.read() as tx:
         move = load(tx, migration)
@@ -56,7 +57,7 @@ def advance(ctx: Context, migration: Migration) -> bool:
     except CheckpointsAwaited:
         return False
     except CheckpointsOutOfReach as error:
-        if before_cutover and move.living_source is not None:  # which trains on
+        if before_cutover and move.living_source is not None:  # which continues to train
             return abort(ctx, move, one_line(error), cause="checkpoint")
         if before_cutover and ctx.waited_s(f"out-of-reach/{migration.id}") > OUT_OF_REACH_S:
             return abort(ctx, move, one_line(error), cause="checkpoint")
@@ -68,7 +69,7 @@ def advance(ctx: Context, migration: Migration) -> bool:
 
 
 def _blocked(ctx: Context, move: Move, error: CheckpointUnusable) -> bool:
-    """Report, once in a while, why a migration waits."""
+    """Report, from time to time, why a migration waits."""
     migration = move.migration
     if ctx.due(f"blocked/{migration.id}", BLOCKED_EVERY_S):
         with ctx.write() as tx:

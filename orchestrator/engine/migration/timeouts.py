@@ -19,10 +19,10 @@ RESTORE_S = 300.0
 LONGEST_S = 4 * 3600.0
 
 FLOOR_BYTES_PER_S = 25e6
-"""A conservative storage bandwidth where none was measured: a quarter of a 1 Gbit/s network disk."""
+"""A conservative storage bandwidth if none was measured: a quarter of a 1 Gbit/s network disk."""
 
 MARGIN = 3.0  # a step may take this many times the slowest measured
-MEASURED = 10  # only this many of the newest are looked at
+MEASURED = 10  # only this many of the newest are considered
 
 
 def ready_s(ctx: Context, move: Move) -> float:

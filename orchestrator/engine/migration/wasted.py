@@ -1,9 +1,9 @@
 """Wasted machines: rented for a job and released before it trained on them.
 
-A row of them delays the next try, keeps the job off the offers at fault for a while, gives a slow step more time, and
-finally pauses the job with what it cost and what to change. All of it is read from the stored events, so it survives a
-restart of the control plane. A refused launch rents nothing and does not count, nor does one that the user or a
-spending limit ended.
+Several of them in a row delay the next try, exclude the offers at fault for a while, give a slow step more time, and
+finally pause the job, with a message that says what it cost and what to change. All of this is read from the stored
+events, so it survives a restart of the control plane. A refused launch rents nothing and does not count; neither does a
+launch that the user or a spending limit ended.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from orchestrator.store import Tx
 from providers.money import about_usd
 
 MOST_IN_A_ROW = 5
-"""After so many wasted placements in a row the job is paused; after so many standbys it runs without one."""
+"""After this many wasted placements in a row the job is paused; after this many wasted standbys it runs without one."""
 
-EXCLUDED_S = 3600.0  # market: an offer at fault, for the job that it failed
+EXCLUDED_S = 3600.0  # market: how long a job does not use an offer that failed it
 BACK_OFF_S = 5.0  # wall: twice this before the second try in a row, then four times, ...
 LONGEST_BACK_OFF_S = 600.0
-MOST_DOUBLINGS = 2  # of a time limit that ran out
-MAX_REASON_CHARS = 200  # a job may have written the reason itself
+MOST_DOUBLINGS = 2  # doublings of a time limit that ran out
+MAX_REASON_CHARS = 200  # the job itself may have written the reason
 
 Cause = Literal["ready", "setup", "quiesce", "restore", "trainer", "taken", "checkpoint", "outweighed"]
 WasteKind = Literal["placement.wasted", "move.wasted", "standby.wasted"]
@@ -62,7 +62,7 @@ class WastedMachine:
 
 
 def in_a_row(tx: Tx, job_id: str, kind: WasteKind) -> list[WastedMachine]:
-    """Newest first, at most MOST_IN_A_ROW: those since the job last started to train or was resumed."""
+    """Newest first, at most MOST_IN_A_ROW: the wasted machines since the job last started to train or was resumed."""
     return _latest(tx, job_id, (kind,), MOST_IN_A_ROW)
 
 
@@ -93,7 +93,7 @@ def more_time(tx: Tx, job_id: str, cause: Cause) -> float:
 def count(
     ctx: Context, tx: Tx, job: Job, run: Run, migration: Migration, kind: WasteKind, cause: Cause, why: str
 ) -> int:
-    """Record one more, in the transaction that aborts its migration. Returns how many in a row that makes."""
+    """Record a wasted machine, in the transaction that aborts its migration. Returns how many there are in a row."""
     earlier = in_a_row(tx, job.id, kind)
     number = len(earlier) + 1
     spent = spent_nano_usd(tx, [run.id, *(each.run_id for each in earlier)], ctx.now_ms)
@@ -120,7 +120,7 @@ def back_off_s(number: int) -> float:
 
 
 def pause_job(ctx: Context, tx: Tx, job: Job, run: Run) -> None:
-    """Pause a job whose placements were all wasted, and report what they cost and what to change."""
+    """Pause a job whose placements were all wasted, and report their cost and what to change."""
     latest = in_a_row(tx, job.id, "placement.wasted")
     spent = spent_nano_usd(tx, [each.run_id for each in latest], ctx.now_ms)
     name = tx.typed_name(job.id, job.name)
@@ -151,5 +151,5 @@ def _since(events: Iterable[Event], anew: Sequence[str]) -> list[WastedMachine]:
 
 
 def spent_nano_usd(tx: Tx, run_ids: Sequence[str], now_ms: int) -> int:
-    """What these machines have cost so far (nano-USD), at the known prices."""
+    """The cost of these machines so far (nano-USD), at the known prices."""
     return sum(machine_cost_nano_usd(tx, run, now_ms) for run in map(tx.run, run_ids))

@@ -267,7 +267,7 @@ def test_the_budget_of_a_group_is_set_with_and_without_others_in_it(tradewind: R
     refused = tradewind("budget", "set", "fresh", f"{parts['fresh'] + 2:.2f}")
     assert refused.exit_code == 2
     said = " ".join(refused.stderr.split())
-    assert "the other jobs of its group sweep have the rest of its $400.00 budget" in said
+    assert "the other jobs of group sweep have the rest of the group's $400.00 budget" in said
     (whole,) = re.findall(r"raise the budget of the group first: tradewind budget set --group sweep (\d+\.\d\d);", said)
     assert float(whole) == pytest.approx(402, abs=0.02)
     (other,) = re.findall(r"or lower that of another job: tradewind budget set (\S+) USD", said)
@@ -289,7 +289,7 @@ def test_the_budget_of_a_group_is_set_with_and_without_others_in_it(tradewind: R
     assert own["budget_nano_usd"] == 400 * 10**9
     refused = tradewind("budget", "set", own["id"], "401")
     said = " ".join(refused.stderr.split())
-    assert "fresh may have at most $400.00, which is the budget of its group one" in said
+    assert "fresh can get at most $400.00, the budget of its group one" in said
     (way,) = re.findall(r"raise the budget of the group instead: tradewind (budget set --group one 401\.00)", said)
     assert "becomes $401.00, and that of fresh $401.00" in " ".join(tradewind(*way.split()).stdout.split())
 

@@ -274,7 +274,7 @@ def test_a_kill_takes_the_run_out_of_the_order_and_it_is_absent_whatever_the_mac
     runtime.kill("run-1")
     assert machine.order().run is None
     assert state(runtime) == "absent"
-    with pytest.raises(SiteError, match="was not ordered"):
+    with pytest.raises(SiteError, match="has no order"):
         runtime.stop("run-1")
 
 
