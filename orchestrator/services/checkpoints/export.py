@@ -79,7 +79,9 @@ def export(
 def _require_place(path: Path, *, replace: bool) -> None:
     """Raises UsageError unless the file may be written there."""
     if not path.parent.is_dir():
-        raise UsageError(f"the folder {path.parent} does not exist", hint="create it, or choose a file in another folder")
+        raise UsageError(
+            f"the folder {path.parent} does not exist", hint="create it, or choose a file in another folder"
+        )
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a file", hint="choose the path of a file")
     if path.exists() and not replace:
