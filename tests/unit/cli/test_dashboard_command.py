@@ -96,7 +96,7 @@ def test_a_port_in_use_does_not_keep_the_control_plane_from_running(
         taken.listen()
         with dashboard(installation, ControlPlaneLog()):
             pass
-    assert "not served" in "".join(capfd.readouterr())
+    assert "the dashboard is not running" in "".join(capfd.readouterr())
     installation.close()
 
 
@@ -114,7 +114,7 @@ def test_the_dashboard_is_served_as_soon_as_its_port_is_free(installation: Insta
         taken.bind(("127.0.0.1", port))
         taken.listen()
         with beside(installation, port, say, again_s=0.01):
-            assert ["not served" in line for line in said] == [True]
+            assert ["the dashboard is not running" in line for line in said] == [True]
             taken.close()
             assert served.wait(60)
             with urlopen(f"http://127.0.0.1:{port}/") as answer:
