@@ -1,4 +1,4 @@
-"""The settings of clouds that rent out machines. Their tables name what may be rented."""
+"""Settings of the clouds. Each table lists what may be rented."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.config import azure, gcp
 from orchestrator.config.aws import read_image, read_instance_types, read_regions
 from orchestrator.config.values import setting, whole
 
-_DISK = "The size of a machine's disk in GiB, to which is added what a job's data and checkpoints need."
+_DISK = "The size of a machine's disk in GiB. Space for a job's data and checkpoints is added to it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class AwsProvider:
     )
     image: str | None = setting(
         None,
-        "What machines start from: an AMI, or `ssm:` and the name of a parameter of AWS Systems Manager that has one.",
+        "The image of the machines: an AMI, or `ssm:` and the name of an AWS Systems Manager parameter that holds one.",
         read_image,
         '"ssm:/aws/service/deeplearning/ami/x86_64/oss-nvidia-driver-gpu-pytorch-2.7-ubuntu-22.04/latest/ami-id"',
         "none: required if aws is enabled",
@@ -52,7 +52,7 @@ class GcpProvider:
     )
     machine_types: tuple[str, ...] = setting(
         (),
-        "The machine types that may be rented, with or without GPUs; those that are attached to N1 after a plus.",
+        "The machine types that may be rented, with or without GPUs. GPUs attached to an N1 type follow a plus sign.",
         gcp.read_machine_types,
         '["g2-standard-8", "n1-standard-8+1xnvidia-tesla-t4"]',
         "none: required if gcp is enabled",
@@ -66,11 +66,11 @@ class GcpProvider:
     )
     disk_gb: int = setting(100, _DISK, whole(1), "200")
     project: str | None = setting(
-        None, "The project that pays.", gcp.read_project, '"my-project-1234"', "that of the credentials"
+        None, "The project that is billed.", gcp.read_project, '"my-project-1234"', "the credentials' project"
     )
     endpoint: str | None = setting(
         None,
-        "The address of the Compute API, such as a private one. With plain http, no credentials are sent.",
+        "The address of the Compute API, such as a private endpoint. No credentials are sent over plain http.",
         gcp.read_address,
         '"https://compute-mine.p.googleapis.com"',
         "Google's",
@@ -104,7 +104,7 @@ class AzureProvider:
     )
     image: str | None = setting(
         None,
-        "What machines start from: publisher:offer:sku:version, where the version may be `latest`, or an image's id.",
+        "The image of the machines: publisher:offer:sku:version (the version may be `latest`), or an image's id.",
         azure.read_image,
         '"microsoft-dsvm:ubuntu-hpc:2404:latest"',
         "none: required if azure is enabled",
@@ -112,7 +112,7 @@ class AzureProvider:
     disk_gb: int = setting(100, _DISK, whole(1), "200")
     subscription: str | None = setting(
         None,
-        "The subscription that pays.",
+        "The subscription that is billed.",
         azure.read_subscription,
         '"11111111-2222-3333-4444-555555555555"',
         "`AZURE_SUBSCRIPTION_ID`",

@@ -19,7 +19,7 @@ def read_regions(value: object) -> tuple[str, ...]:
 
 
 def read_machine_types(value: object) -> tuple[str, ...]:
-    """Names of machine types; those of N1 may have GPUs."""
+    """Names of machine types; N1 types may have attached GPUs."""
     return read_names(value, _MACHINE_TYPE, "machine types")
 
 
@@ -38,7 +38,7 @@ def read_project(value: object) -> str:
 
 
 def read_address(value: object) -> str:
-    """The address of an interface."""
+    """The address of an API."""
     if isinstance(value, str) and re.fullmatch(r"https?://[^/?#\s]+", value.rstrip("/")):
         return value.rstrip("/")
     raise BadSetting('must be an address, such as "https://compute-mine.p.googleapis.com"')

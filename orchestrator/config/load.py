@@ -1,6 +1,6 @@
 """Load: settings from all sources: flag > environment > ./tradewind.toml > the user's own file > default.
 
-Only reads: it creates no folder or file.
+It creates no folder or file.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Given:
         return Problem(self.source, self.line, self.column, self.name, message, hint)
 
     def problems(self, error: ValueError) -> Iterator[Problem]:
-        """What is wrong with the value, or with fields below it, each at its own place."""
+        """The problems of the value, or of fields below it, each with its position."""
         if not isinstance(error, FieldErrors):
             yield self.problem(str(error), error.hint if isinstance(error, BadSetting) else self._example())
             return
@@ -62,7 +62,7 @@ class _Given:
             yield Problem(self.source, line, column, name, message, hint)
 
     def _example(self) -> str:
-        """How the setting is written at this place."""
+        """An example of the setting, as it is written in this source."""
         setting = SETTINGS[self.name]
         if self.file is None:
             return f"such as {setting.example_text}"
@@ -127,8 +127,8 @@ def _all_given(
 
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Variables that are named like settings of a section, or are one letter off a setting, but are none. Others with
-    our prefix may be anybody's: below `providers`, those of other providers."""
+    """Variables that look like misspelt settings: named like the settings of a section, or one letter off a setting.
+    Other variables with our prefix may belong to other software: below `providers`, to other providers."""
     known = [setting.variable for setting in SETTINGS.values()]
     sections = {name.rpartition(".")[0] for name in SETTINGS if "." in name} - {"providers"}
     prefixes = tuple(f"TRADEWIND_{section.upper().replace('.', '_')}_" for section in sections)
@@ -207,7 +207,7 @@ _REQUIRED = {
     "gcp": ("regions", "machine_types", "image"),
     "azure": ("regions", "instance_types", "image"),
 }
-"""Settings of a provider without which it cannot rent anything."""
+"""Settings that a provider needs before it can rent machines."""
 
 
 def _conflicts(values: Mapping[str, object], used: Mapping[str, _Given], wrong: Collection[str]) -> Iterator[Problem]:

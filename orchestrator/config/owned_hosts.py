@@ -1,4 +1,4 @@
-"""OwnedHosts: the value of `providers.static.hosts`; providers.static checks what is in it."""
+"""OwnedHosts: the value of `providers.static.hosts`; providers.static checks its content."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnedHosts:
-    """Machines that somebody owns. Shown and read from the environment as JSON; in a file, a table of tables."""
+    """Machines that the user owns. JSON when shown and in the environment; in a file, a table of tables."""
 
     hosts: tuple[Host, ...] = ()
 
     def below(self, base_dir: Path) -> OwnedHosts:
-        """The same with relative paths of keys made absolute from `base_dir`."""
+        """A copy in which relative paths of keys are absolute, resolved from `base_dir`."""
         from providers.static.hosts import below
 
         return OwnedHosts(below(self.hosts, base_dir))

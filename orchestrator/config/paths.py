@@ -1,5 +1,5 @@
-"""Which texts can be paths at all, so that none reaches the file system that would fail there in a way of its own; and
-files that are read without waiting for anybody."""
+"""Checks whether a text can be a path, before the file system reports an error that says less; and opens files without
+waiting for another process."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ LONGEST_NAME_BYTES = 255  # NAME_MAX
 
 
 def why_no_path(text: str) -> str:
-    """Why no file can have this path; empty if one can."""
+    """Why no file can have this path; empty if a file can."""
     if not text:
         return "must not be empty"
     if "\0" in text:
-        return "must have no NUL character"
+        return "must not contain a NUL character"
     try:
         names = [len(os.fsencode(name)) for name in text.split("/")]
     except UnicodeEncodeError:
-        return "must have no half of a character"
+        return "must not contain an unpaired surrogate"
     if sum(names) + len(names) > LONGEST_PATH_BYTES:
-        return f"must have at most {LONGEST_PATH_BYTES} bytes"
+        return f"must be at most {LONGEST_PATH_BYTES} bytes long"
     if max(names) > LONGEST_NAME_BYTES:
         return f"must have at most {LONGEST_NAME_BYTES} bytes between two slashes"
     return ""
 
 
 class NoFileError(OSError):
-    """A pipe or a device, where only a file is read."""
+    """The path is a pipe or a device, not a regular file."""
 
 
 @contextmanager
 def opened_file(path: str | Path) -> Iterator[BinaryIO]:
-    """A regular file, open for reading. Raises OSError; NoFileError for a device, and for a pipe without waiting."""
+    """Open a regular file for reading. Raises OSError; NoFileError for a device or a pipe, without waiting."""
     with open(path, "rb", opener=_opened_at_once) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise NoFileError(errno.EINVAL, "it is a pipe or a device", str(path))
@@ -46,5 +46,5 @@ def opened_file(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def _opened_at_once(path: str, flags: int) -> int:
-    """Without waiting for somebody who writes to a pipe."""
+    """Open a path; do not wait for a pipe to have a writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)

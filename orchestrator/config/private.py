@@ -17,40 +17,40 @@ PRIVATE_UMASK = 0o077
 
 
 MARK = ".tradewind-private"
-"""A file in each folder that Tradewind made private. A folder of somebody's own files is never restricted."""
+"""A file in each folder that Tradewind made private. A folder with a user's own files is never restricted."""
 
 _SIGNS = (MARK, "tradewind.db", "clock.json", "control-plane.log", "head.lock", "session_latest")
-"""Any of them shows that a folder is a state folder, a site's, or Ray's of a site, also of an older version. None is a
-name that people give to files of their own."""
+"""Any of these names shows that a folder is a state folder, a site's folder, or a site's Ray folder, also of an older
+version. People do not give these names to their own files."""
 
 
 def private_folder(path: Path) -> None:
-    """Create `path` and missing parents, or restrict a folder of Tradewind's to its owner.
+    """Create `path` and missing parents, or restrict an existing folder of Tradewind to its owner.
 
-    Its content is restricted as well, which a folder from an older version needs once. Raises OSError, and StoreError
-    for a folder of another user, who could read and replace everything in it, and for one with other files in it,
-    whose permissions are not ours to change.
+    The content is restricted as well; a folder from an older version needs this once. Raises OSError. Raises StoreError
+    for a folder of another user, who could read and replace everything in it, and for a folder with other files, whose
+    permissions must not change.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = path.stat().st_uid
     if owner != os.geteuid():
         raise StoreError(
-            f"the folder {path} belongs to another user (uid {owner}), not to this one (uid {os.geteuid()})",
+            f"the folder {path} belongs to another user (uid {owner}), not to the current user (uid {os.geteuid()})",
             hint="run as its owner, or set state_dir or site.temp_dir to a folder of your own",
         )
     if not _is_ours(path):
         raise StoreError(
-            f"the folder {path} has files in it that are not Tradewind's",
+            f"the folder {path} contains files that do not belong to Tradewind",
             hint="set state_dir or site.temp_dir to a new or an empty folder",
         )
     if path.stat().st_mode & 0o777 != 0o700:
-        path.chmod(0o700)  # first: from here on nobody else can reach its content
+        path.chmod(0o700)  # first: from now on, no other user can reach the content
     _close(path)
     write_privately(path / MARK, "")
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether it is empty, or something in it shows that Tradewind uses it."""
+    """Whether the folder is empty, or a file in it shows that Tradewind uses it."""
     names = set(os.listdir(path)) - {"lost+found"}
     return not names or any(sign in names for sign in _SIGNS)
 
@@ -69,7 +69,7 @@ def write_privately(path: Path, text: str) -> None:
 def _close(folder: Path) -> None:
     """Restrict the content of `folder`, each folder after its content, so that a restricted one can be skipped.
 
-    Links and other users' files are left alone: the folder around them keeps everybody else out.
+    Links and other users' files stay unchanged: the enclosing folder keeps all other users out.
     """
     for entry, mode in _own(folder):
         if entry.is_dir() and mode & 0o077:
@@ -83,7 +83,7 @@ def _own(folder: Path) -> Iterator[tuple[os.DirEntry[str], int]]:
         for entry in entries:
             try:
                 found = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # a running job may delete its own files meanwhile
+            except FileNotFoundError:  # a running job may delete its files at the same time
                 continue
             if not entry.is_symlink() and found.st_uid == os.geteuid():
                 yield entry, found.st_mode & 0o777

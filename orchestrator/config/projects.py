@@ -1,4 +1,4 @@
-"""Projects: the value of `projects`, what each project may use and how much it counts."""
+"""Projects: the value of `projects`, with the limits, weight and priority of each project."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _EXAMPLES = {"weight": "2", "max_instances": "8", "max_usd_per_hour": "12", "bud
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What the jobs of one project may use together, in US dollars; None: no limit of its own. `weight` is its part of
-    the time of shared machines, in relation to other projects. Jobs with a higher `priority` are placed first."""
+    """The limits of all jobs of one project together, in US dollars; None: no limit. `weight` is the project's share of
+    the time of shared machines, relative to other projects. Jobs with a higher `priority` are placed first."""
 
     weight: float = 1.0
     max_instances: int | None = None
@@ -54,12 +54,12 @@ DEFAULT = Project()
 
 @dataclass(frozen=True, slots=True)
 class Projects:
-    """Projects by name. Shown and read from the environment as JSON; in a file, a table of tables."""
+    """Projects by name. JSON when shown and in the environment; in a file, a table of tables."""
 
     tables: Mapping[str, Project] = field(default_factory=lambda: MappingProxyType({}))
 
     def of(self, name: str) -> Project:
-        """The project of this name; one without a table has no limits, weight 1 and priority 0."""
+        """The project of this name. A project without a table has no limits, weight 1 and priority 0."""
         return self.tables.get(name, DEFAULT)
 
     @property
@@ -96,7 +96,7 @@ def read_projects(value: object) -> Projects:
 
 def _project(name: str, table: object, problems: list[tuple[str, str, str]]) -> Project:
     if not _NAME.fullmatch(name):
-        problems.append((name, "is not a valid name of a project", "use the name that job files give as `project`"))
+        problems.append((name, "is not a valid project name", "use the name that job files give as `project`"))
     if not isinstance(table, Mapping):
         place = "NAME" if name in _READERS else name
         problems.append((name, "must be a table of settings", f"write them below [projects.{place}]"))

@@ -6,8 +6,8 @@ RESTART = "tradewind down --keep-jobs, then tradewind up"
 
 
 def raising(setting: str, to: str = "") -> str:
-    """What to do to raise a setting, such as `projects.vision.budget`, also while a control plane runs; `to` an
-    amount, if that is known."""
+    """How to raise a setting, such as `projects.vision.budget`, also while a control plane runs. `to` is the new
+    amount, if it is known."""
     return f"raise {setting}{f' to {to}' if to else ''} in tradewind.toml ({RESTART})"
 
 

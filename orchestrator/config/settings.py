@@ -71,13 +71,13 @@ def _providers(value: object) -> tuple[str, ...]:
 class PriceSources:
     """Price sources by name, each with its options (docs/collectors.md), including `every_s`: seconds between polls.
 
-    Shown and read from the environment as JSON; in a file, a table of tables.
+    JSON when shown and in the environment; in a file, a table of tables.
     """
 
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def below(self, base_dir: Path) -> PriceSources:
-        """The same with relative paths of feeds (`at`) made absolute from `base_dir`."""
+        """A copy in which relative paths of feeds (`at`) are absolute, resolved from `base_dir`."""
         placed = {
             name: {
                 key: os.path.abspath(base_dir / at) if key == "at" and _is_path(at) else at for key, at in of.items()
@@ -118,7 +118,7 @@ def _check_source(name: str, options: Mapping[str, Any]) -> None:
     except NotFoundError as error:
         raise BadSetting(str(error), error.hint) from None
     if name.partition(":")[0] == "feed" and (not name.partition(":")[2] or not isinstance(options.get("at"), str)):
-        raise BadSetting(f'{name}: a feed needs a table [prices.sources."feed:NAME"] with `at`, a path or URL')
+        raise BadSetting(f'{name}: a feed needs a table [prices.sources."feed:NAME"] that sets `at` to a path or URL')
     every_s = options.get("every_s", 1)
     if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not every_s >= 1:
         raise BadSetting(f"{name}: every_s must be a number of seconds, at least 1")
@@ -140,12 +140,12 @@ class LocalProvider:
         "60",
         f"{CLOCK_FACTOR:.0f}; 1 with a real cloud",
     )
-    hazard: bool = setting(True, "Whether its spot machines are preempted now and then.", yes_no, "false")
+    hazard: bool = setting(True, "Whether its spot machines are preempted from time to time.", yes_no, "false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticProvider:
-    """Machines that somebody owns."""
+    """Machines that you own."""
 
     hosts: OwnedHosts = setting(  # noqa: RUF009 - it is dataclasses.field
         OwnedHosts(),
@@ -176,7 +176,7 @@ class Providers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Which prices the control plane collects besides those of enabled providers, and for how long."""
+    """Which prices the control plane collects in addition to those of enabled providers, and how long it keeps them."""
 
     clouds: tuple[str, ...] = setting(
         (),
@@ -226,24 +226,23 @@ class Policy:
     """When jobs are moved. Seconds and days are market time."""
 
     min_dwell_s: float = setting(
-        3600.0, "A run is not moved to a better price before it has trained this long.", number(), "1800"
+        3600.0, "A run must train for this long before it is moved to a better price.", number(), "1800"
     )
-    max_migrations_per_day: int = setting(4, "The most planned moves of one job in 24 hours.", whole(0), "2")
+    max_migrations_per_day: int = setting(4, "The limit of planned moves of one job in 24 hours.", whole(0), "2")
     decide_every_s: float = setting(
         86_400.0,
-        "How often to decide again, besides after each price change, loss or back-off.",
+        "Decisions are repeated at this interval, and after each price change, loss or back-off.",
         number(above=0),
         "3600",
     )
     time_sharing: Literal["none", "max-min-fairness", "finish-time-fairness"] = setting(
         "none",
-        "Whether jobs take turns on machines that you own where there are more jobs than machines, and what is fair "
-        "then: `max-min-fairness` (equal parts) or `finish-time-fairness` (equal delays). With `none` a job keeps its "
-        "machine until it ends.",
+        "How jobs take turns on machines that you own if there are more jobs than machines: `max-min-fairness` (equal "
+        "shares) or `finish-time-fairness` (equal delays). With `none`, a job keeps its machine until it ends.",
         one_of("none", "max-min-fairness", "finish-time-fairness"),
         '"max-min-fairness"',
     )
-    turn_s: float = setting(600.0, "About how long such a turn lasts.", number(least=1.0), "1800")
+    turn_s: float = setting(600.0, "The approximate length of a turn.", number(least=1.0), "1800")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,10 +252,10 @@ class Limits:
     max_usd_per_hour: float = setting(
         100.0, "The highest total cost of all machines per hour, in US dollars.", number(above=0), "20"
     )
-    max_instances: int = setting(16, "The most machines that may run at once.", whole(0), "4")
+    max_instances: int = setting(16, "The highest number of machines that may run at once.", whole(0), "4")
     max_unattended_s: float = setting(
         86_400.0,
-        "A machine ends by itself if no control plane has renewed it for this many real seconds.",
+        "A machine shuts itself down if no control plane has renewed it for this many real seconds.",
         number(least=60.0),
         "345600",
     )
@@ -292,7 +291,7 @@ class Web:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """How machines of other hosts reach `store_root`. They get credentials that are limited to their job."""
+    """How machines on other hosts reach `store_root`. They get credentials that are limited to their job."""
 
     role: str | None = setting(
         None,
@@ -300,12 +299,12 @@ class Machines:
         "Storage: the e-mail address of a service account).",
         text,
         '"arn:aws:iam::123456789012:role/tradewind-machines"',
-        "none: those of the control plane's own user (`sts:GetFederationToken`)",
+        "none: the rights of the control plane's own user (`sts:GetFederationToken`)",
     )
     share_credentials: bool = setting(
         False,
-        "Whether machines get the control plane's own credentials, for stores that issue no limited ones. Then every "
-        "job's program can read and delete whatever the control plane can.",
+        "Whether machines get the control plane's own credentials, for stores that cannot issue limited ones. Every "
+        "job's program can then read and delete everything that the control plane can.",
         yes_no,
         "true",
     )
@@ -313,8 +312,8 @@ class Machines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalls:
-    """Stalled runs: a step or a save does not come, or the program does not start or end. Time spent restoring,
-    quiesced and waiting does not count. A job file may set its own limit (train.stall_after)."""
+    """Stalled runs: a step or a save takes too long, or the program does not start or end. Time spent restoring,
+    quiesced or waiting does not count. A job file may set its own limit (train.stall_after)."""
 
     after_steps: float = setting(
         50.0,
@@ -324,7 +323,7 @@ class Stalls:
     )
     after_s: float = setting(
         300.0,
-        "The minimum for that in seconds: longer than anything between two steps, such as an evaluation.",
+        "The minimum in seconds. Set it above the longest pause between two steps, such as an evaluation.",
         number(above=0),
         "1800",
     )
@@ -336,7 +335,7 @@ class Stalls:
     )
     setup_fail_after_s: float = setting(
         1800.0,
-        "A set-up (`train.setup`, `train.requirements`) that takes so many seconds has failed.",
+        "A set-up (`train.setup`, `train.requirements`) fails if it takes this many seconds.",
         number(above=0),
         "3600",
     )
@@ -379,7 +378,7 @@ class Config:
     )
     store_root: Path | str = setting(  # noqa: RUF009 - it is dataclasses.field
         None,
-        "Where orders for machines, their reports and checkpoints are kept: a folder, or a bucket "
+        "The place for orders to machines, their reports and checkpoints: a folder or a bucket "
         "(`s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`).",
         root,
         '"s3://bucket/tradewind"',
@@ -387,16 +386,16 @@ class Config:
     )
     store_region: str | None = setting(
         None,
-        "The region of the bucket in `store_root`, as its cloud names it: for the price of what crosses regions, and "
-        "where `tradewind up --cloud CLOUD` makes it.",
+        "The region of the bucket in `store_root`, as its cloud names it. It sets the price of transfers between "
+        "regions, and `tradewind up --cloud CLOUD` creates the bucket there.",
         text,
         '"europe-west4"',
-        "S3: `AWS_REGION`; else unknown: assumed to be the region of each machine",
+        "S3: `AWS_REGION`; otherwise unknown, and assumed to be the region of each machine",
     )
     lease_s: float = setting(
         90.0,
-        "A run without contact to the control plane for this long stops itself and may be replaced. So long "
-        "may the store be out of reach.",
+        "A run without contact to the control plane for this long stops itself and may be replaced. The store may "
+        "be out of reach for up to this long.",
         number(above=0),
         "30",
     )
@@ -405,8 +404,8 @@ class Config:
     )
     projects: Projects = setting(  # noqa: RUF009 - it is dataclasses.field
         Projects(),
-        "What the jobs of each project may use together, and how much they count: tables [projects.NAME] "
-        "(docs/projects.md); JSON in the environment.",
+        "The limits, weight and priority of each project: tables [projects.NAME] (docs/projects.md); JSON in the "
+        "environment.",
         read_projects,
         "{ vision = { weight = 2, max_instances = 8, max_usd_per_hour = 12, budget = 400, priority = 1 } }",
         "none",

@@ -1,4 +1,4 @@
-"""The URL of a store that is a file, and the file of such a URL."""
+"""Converts between the path of a SQLite store and its URL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STORE_FILE = "tradewind.db"
 
 
 def url_of_file(path: Path) -> str:
-    """The SQLite URL of a file, whatever is in its path: `%` begins an escape and `?` the options of a URL."""
+    """The SQLite URL of a file. The path is escaped, because `%` begins an escape and `?` the options of a URL."""
     return f"sqlite:///{str(path).replace('%', '%25').replace('?', '%3F')}"
 
 

@@ -51,7 +51,7 @@ def read_toml(path: Path, shown: str) -> TomlFile | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        hint = "put a file in its place" if isinstance(error, NoFileError) else ""
+        hint = "replace it with a file" if isinstance(error, NoFileError) else ""
         raise SpecError([Problem(shown, 0, 0, "", f"cannot be read: {reason}", hint)]) from None
     import tomllib  # slow to import, and most commands find no file
 
@@ -72,7 +72,7 @@ def read_toml(path: Path, shown: str) -> TomlFile | None:
 
 
 def _given_twice(text: str, line: int, shown: str) -> Problem | None:
-    """The problem of the last key up to this line, if it, or a key of this table, is given before; else None."""
+    """The problem if the last key up to this line, or a key of its table, was given before; else None."""
     given = [each for each in _positions(text) if each[1][0] <= line]
     if not given:
         return None
@@ -82,7 +82,7 @@ def _given_twice(text: str, line: int, shown: str) -> Problem | None:
     if not first:
         return None
     remedy = "join the two tables" if is_table else "delete one of the two"
-    return Problem(shown, last, column, name, f"is given twice, first in line {first[0]}", remedy)
+    return Problem(shown, last, column, name, f"is given twice, first on line {first[0]}", remedy)
 
 
 def _positions(text: str) -> Iterator[tuple[str, tuple[int, int]]]:

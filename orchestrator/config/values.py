@@ -1,4 +1,4 @@
-"""What a setting is, and how values of common kinds are read."""
+"""Setting, and readers for common kinds of values."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Read = Callable[[object], object]
 
 
 class BadSetting(ValueError):
-    """A value that a setting cannot have, with the remedy; "" if the message says all. Any other ValueError of a reader
-    gets the setting's example as its remedy."""
+    """An invalid value of a setting, with the remedy ("" if the message is enough). For any other ValueError of a
+    reader, the remedy is the setting's example."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -43,8 +43,8 @@ class FieldErrors(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting by its dotted `name`. If `default` is None, `default_text` says how it follows from other
-    settings."""
+    """One setting, with its dotted `name`. If `default` is None, `default_text` says how the default is derived from
+    other settings."""
 
     name: str
     meaning: str
@@ -60,8 +60,8 @@ class Setting:
 
     @property
     def example_text(self) -> str:
-        """The example as text of a flag or the environment: without quotes, the parts of a list between commas."""
-        import tomllib  # only ever needed on the way to an error
+        """The example as written in a flag or the environment: without quotes, list items separated by commas."""
+        import tomllib  # needed only for an error
 
         value = tomllib.loads(f"example = {self.example}")["example"]
         if isinstance(value, dict):
@@ -70,7 +70,7 @@ class Setting:
 
 
 def typed(read: Read, value: object) -> object:
-    """What `read` makes of a value of TOML or JSON, where only text has quotes: numbers, true and false have none."""
+    """The result of `read` for a value of TOML or JSON, where only text is quoted, not numbers, true and false."""
     found = read(value)
     if isinstance(value, str) and isinstance(found, int | float):
         shown = str(found).lower() if isinstance(found, bool) else value.strip()
@@ -100,7 +100,7 @@ def url(value: object) -> str:
         raise BadSetting('must be a database URL, such as "postgresql://user@host/tradewind"')
     named = _PORT.match(given)
     if named and not (re.fullmatch(r"\d{1,5}", named[1], re.ASCII) and 1 <= int(named[1]) <= LAST_PORT):
-        raise ValueError(f"must have a whole number from 1 to {LAST_PORT} as its port")
+        raise ValueError(f"its port must be a whole number from 1 to {LAST_PORT}")
     return given
 
 
@@ -132,7 +132,7 @@ def names(value: object) -> tuple[str, ...]:
         raise ValueError("must be a list of names")
     names = tuple(item.strip() for item in items)
     if not names or not all(re.fullmatch(r"[a-z][a-z0-9_-]*", name) for name in names):
-        raise ValueError("must be a list of at least one name of lower-case letters and digits")
+        raise ValueError("must list at least one name of lower-case letters and digits")
     if twice := [name for name in names if names.count(name) > 1]:
         raise BadSetting(f'lists "{twice[0]}" twice', "delete one")
     return names
@@ -152,7 +152,7 @@ def one_of(*words: str) -> Read:
 
 
 def whole(least: int, most: int | None = None) -> Read:
-    """A reader of whole numbers from `least` on, to `most` if that is given."""
+    """A reader of whole numbers from `least` to `most` (None: no upper limit)."""
 
     def read(value: object) -> int:
         if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", value, re.ASCII):

@@ -146,7 +146,7 @@ inline = {max_instances = 3}
         'tradewind.toml:1:1: state_dri: unknown setting (did you mean "state_dir"?)',
         'tradewind.toml:2:1: lease_s: must be a number, more than 0 (write it like "lease_s = 30")',
         "tradewind.toml:3:1: policy: must be a table: write [policy]",
-        "tradewind.toml:6:1: providers.enabled: must be a list of at least one name of lower-case letters and digits "
+        "tradewind.toml:6:1: providers.enabled: must list at least one name of lower-case letters and digits "
         '(write it like enabled = ["local"])',
         'tradewind.toml:8:3: providers.local.seed: must be a whole number, at least 0 (write it like "seed = 11")',
         "tradewind.toml:9:3: providers.local.clock_factor: must be a number, more than 0 "
@@ -175,7 +175,7 @@ inline = {max_instances = 3}
             'there is no provider "awz" (did you mean "aws"? installed: aws, azure, fake, gcp, local, static)',
         ),
         ({"providers.enabled": "zebra"}, 'there is no provider "zebra" (installed: aws, azure,'),
-        ({"providers.aws.regions": "Ohio"}, "'Ohio' is none (such as us-east-1,eu-west-1)"),
+        ({"providers.aws.regions": "Ohio"}, "'Ohio' is not valid (such as us-east-1,eu-west-1)"),
         ({"policy.time_sharing": "max-min"}, '(did you mean "max-min-fairness"?)'),
         (
             {"policy.time_sharing": True},
@@ -190,14 +190,14 @@ inline = {max_instances = 3}
         ({"web.port": 0}, "web.port: must be a whole number from 1 to 65535"),
         (
             {"store_url": "postgresql://tw@db:99999/tw"},
-            "store_url: must have a whole number from 1 to 65535 as its port",
+            "store_url: its port must be a whole number from 1 to 65535",
         ),
         (
             {"store_url": "postgresql://tw:p@ss@db:abc/tw"},
-            "store_url: must have a whole number from 1 to 65535 as its port",
+            "store_url: its port must be a whole number from 1 to 65535",
         ),
-        ({"store_url": "postgresql://[::1]:0/tw"}, "store_url: must have a whole number from 1 to 65535 as its port"),
-        ({"store_url": "postgresql://u@h:/tw"}, "store_url: must have a whole number from 1 to 65535 as its port"),
+        ({"store_url": "postgresql://[::1]:0/tw"}, "store_url: its port must be a whole number from 1 to 65535"),
+        ({"store_url": "postgresql://u@h:/tw"}, "store_url: its port must be a whole number from 1 to 65535"),
     ],
 )
 def test_an_invalid_value_is_refused(home: Path, flags: dict[str, object], message: str) -> None:
@@ -224,26 +224,26 @@ def test_an_invalid_toml_file_is_a_problem_with_its_place(home: Path, content: b
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("lease_s = 1\nlease_s = 2\n", "2:1: lease_s: is given twice, first in line 1 (delete one of the two)"),
+        ("lease_s = 1\nlease_s = 2\n", "2:1: lease_s: is given twice, first on line 1 (delete one of the two)"),
         (
             "[limits]\nmax_instances = 1\n# more\n  max_instances = 2",
-            "4:3: limits.max_instances: is given twice, first in line 2 (delete one of the two)",
+            "4:3: limits.max_instances: is given twice, first on line 2 (delete one of the two)",
         ),
         (
             "[providers]\nenabled = [\n  'local',\n]\n\nenabled = [\n  'aws',\n]\n",
-            "6:1: providers.enabled: is given twice, first in line 2 (delete one of the two)",
+            "6:1: providers.enabled: is given twice, first on line 2 (delete one of the two)",
         ),
         (
             "[limits]\nmax_instances = 1\n[site]\n[limits]\n",
-            "4:2: limits: is given twice, first in line 1 (join the two tables)",
+            "4:2: limits: is given twice, first on line 1 (join the two tables)",
         ),
         (
             "limits.max_instances = 1\n[limits]\nmax_usd_per_hour = 1\n",
-            "2:2: limits: is given twice, first in line 1 (join the two tables)",
+            "2:2: limits: is given twice, first on line 1 (join the two tables)",
         ),
         (
             "limits = 1\n[limits]\nmax_usd_per_hour = 1\n",
-            "2:2: limits: is given twice, first in line 1 (join the two tables)",
+            "2:2: limits: is given twice, first on line 1 (join the two tables)",
         ),
         (
             "limits = {max_instances = 1, max_instances = 2}",
@@ -274,7 +274,7 @@ hazard = "no"
 
 def test_a_pipe_in_place_of_the_file_is_a_problem_and_not_waited_for(home: Path) -> None:
     os.mkfifo(home / "work" / "tradewind.toml")
-    assert problems_of(home) == ["tradewind.toml: cannot be read: it is a pipe or a device (put a file in its place)"]
+    assert problems_of(home) == ["tradewind.toml: cannot be read: it is a pipe or a device (replace it with a file)"]
 
 
 def test_a_folder_in_place_of_the_file_is_a_problem(home: Path) -> None:

@@ -73,7 +73,7 @@ colour = "red"
         'and less than $9 billion (write it like "max_usd_per_hour = 12")',
         "tradewind.toml:8:1: projects.speech.priority: must be a whole number from -1000 to 1000 "
         '(write it like "priority = 1")',
-        "tradewind.toml:9:2: projects.not a name: is not a valid name of a project (use the name that job files give "
+        "tradewind.toml:9:2: projects.not a name: is not a valid project name (use the name that job files give "
         "as `project`)",
         "tradewind.toml:11:1: projects.chess.colour: unknown setting (the settings are weight, max_instances, "
         "max_usd_per_hour, budget, priority)",

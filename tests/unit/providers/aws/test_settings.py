@@ -32,9 +32,9 @@ def test_aws_is_configured_by_regions_types_and_an_image(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ('["us-east-1"]', '["us-east-1a"]', "'us-east-1a' is none"),
+        ('["us-east-1"]', '["us-east-1a"]', "'us-east-1a' is not valid"),
         ('["us-east-1"]', "[]", "must be a list of regions"),
-        ('"g5.xlarge"', '"g5"', "must be a list of instance types; 'g5' is none"),
+        ('"g5.xlarge"', '"g5"', "must be a list of instance types; 'g5' is not valid"),
         ('"ssm:/aws/service/x_86/latest/ami-id"', '"ubuntu"', "must be an AMI"),
     ],
 )

@@ -61,9 +61,9 @@ def test_the_subscription_may_come_from_the_environment(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ('["eastus"]', '["East US"]', "'East US' is none"),
+        ('["eastus"]', '["East US"]', "'East US' is not valid"),
         ('["eastus"]', "[]", "must be a list of regions"),
-        ('"Standard_D4s_v5"', '"D4s_v5"', "must be a list of sizes; 'D4s_v5' is none"),
+        ('"Standard_D4s_v5"', '"D4s_v5"', "must be a list of sizes; 'D4s_v5' is not valid"),
         ('"microsoft-dsvm:ubuntu-hpc:2404:latest"', '"microsoft-dsvm:ubuntu-hpc"', "must be publisher:offer:sku:"),
         ('image = "mic', 'resource_group = "a."\nimage = "mic', "must be the name of a resource group"),
         ('image = "mic', 'subscription = "mine"\nimage = "mic', "must be the id of a subscription"),

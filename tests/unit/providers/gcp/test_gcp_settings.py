@@ -32,10 +32,10 @@ def test_gcp_is_configured_by_regions_types_and_an_image(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ('["us-central1"]', '["us-central1-a"]', "'us-central1-a' is none"),
+        ('["us-central1"]', '["us-central1-a"]', "'us-central1-a' is not valid"),
         ('["us-central1"]', "[]", "must be a list of regions"),
-        ('"g2-standard-8"', '"g2"', "must be a list of machine types; 'g2' is none"),
-        ("+1xnvidia-tesla-t4", "+3", "'n1-standard-8+3' is none"),
+        ('"g2-standard-8"', '"g2"', "must be a list of machine types; 'g2' is not valid"),
+        ("+1xnvidia-tesla-t4", "+3", "'n1-standard-8+3' is not valid"),
         ("family/debian-12", "family/", "must be an image"),
         ("projects/debian-cloud/", "", "must be an image"),
         ("[providers.gcp]", '[providers.gcp]\nproject = "My Project"', "must be the id of a project"),
