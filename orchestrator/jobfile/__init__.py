@@ -1,4 +1,4 @@
-"""The job file: YAML, or a mapping from Python, to a valid JobSpec."""
+"""The job file: converts YAML, or a mapping from Python, to a valid JobSpec."""
 
 from orchestrator.jobfile.parse import job_from_mapping, load_job, parse_job, require_sayable
 from orchestrator.jobfile.unsupported import UnsupportedField, refuse_unsupported_fields, unsupported_fields

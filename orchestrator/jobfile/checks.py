@@ -1,6 +1,6 @@
 """Rules of a job file that concern several fields, or files on this machine.
 
-They look at the plain tree and not at validated models, so that they also speak when other fields are wrong.
+They read the plain tree, not validated models, so that they also work if other fields are wrong.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from trainers.objects.services import SERVICES, place_of
 OBJECT_STORES = ("s3", "gs", "az")
 USE_A_STORE = f"use a path, or one of {', '.join(f'{name}://' for name in OBJECT_STORES)}"
 COPY_DATA = "copy the data to this machine and pass its path in train.args"
-"""The remedies for a URL: of checkpoints, and of data, which are not fetched from object stores either."""
+"""The remedies for an unsupported URL: of checkpoints, and of data (data is not fetched from object stores)."""
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
 def check(tree: dict[str, object], base_dir: str, lost: Collection[Loc] = ()) -> Iterator[Finding]:
-    """What is wrong with `tree` beyond its single values; relative paths are relative to `base_dir`. The values at the
-    places `lost` could not be read."""
+    """The mistakes in `tree` that are not in a single value. Relative paths are relative to `base_dir`. The values at
+    the places `lost` could not be read."""
     if isinstance(tree.get("train"), dict):
         train = _section(tree, "train")
         yield from _check_train(train)
@@ -46,7 +46,7 @@ def check(tree: dict[str, object], base_dir: str, lost: Collection[Loc] = ()) ->
 
 
 def absolute(path: str, base_dir: str) -> str:
-    """A path as the job file means it: `~` is the home folder, the rest is relative to the file's folder."""
+    """The absolute path: `~` is the home folder, other paths are relative to the file's folder."""
     return os.path.abspath(os.path.join(base_dir, os.path.expanduser(path)))
 
 
@@ -85,7 +85,7 @@ def _check_train(train: dict[str, object]) -> Iterator[Finding]:
 
 
 def _check_lengths(train: dict[str, object]) -> Iterator[Finding]:
-    """The program gets `steps` and `epochs` as arguments of these names; a schedule for another length is a mistake."""
+    """The program gets `steps` and `epochs` as arguments with these names; other values in `args` are a mistake."""
     args = train.get("args")
     for name in ("steps", "epochs"):
         if isinstance(args, dict) and {name} <= args.keys() & train.keys() and args[name] != train[name]:
@@ -96,7 +96,7 @@ def _check_lengths(train: dict[str, object]) -> Iterator[Finding]:
 def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
     entry, script, workdir = train.get("entry"), train.get("script"), train.get("workdir", ".")
     if not isinstance(workdir, str) or not workdir.strip():
-        return  # its own type is wrong already
+        return  # the type is wrong, which is already reported
     folder = absolute(workdir, base_dir)
     if not os.path.isdir(folder):
         hint = "the path is relative to the job file"
@@ -115,7 +115,7 @@ def _check_code(train: dict[str, object], base_dir: str) -> Iterator[Finding]:
     if isinstance(entry, str) and ENTRY_PATTERN.fullmatch(entry):
         problem = entry_problem(entry, folder)
         if problem is not None and installs and not has_module(entry, folder):
-            pass  # its set-up may bring the module
+            pass  # the set-up may install the module
         elif problem is not None:
             yield Finding(("train", "entry"), *problem)
         elif (source := entry_source(entry, folder)) is not None:
@@ -140,7 +140,7 @@ def _check_objective(objective: dict[str, object]) -> Iterator[Finding]:
 
 
 def _check_places(where: dict[str, object]) -> Iterator[Finding]:
-    """Misspelt clouds; and misspelt regions, unless a cloud is named that only its own source knows."""
+    """Misspelt clouds; and misspelt regions, unless `where` names a cloud that only a price source knows."""
     clouds, regions = (list(_texts(where.get(name))) for name in ("clouds", "regions"))
     for loc, cloud in clouds:
         if meant := cloud_meant(cloud):
@@ -174,11 +174,11 @@ def _check_locations(tree: dict[str, object], base_dir: str) -> Iterator[Finding
 def _check_location(
     loc: tuple[str | int, ...], location: str, problem: Callable[[str], str], instead: str
 ) -> Iterator[Finding]:
-    """The `problem` of a path, or that it is a URL of no object store, with what to write `instead`."""
+    """The `problem` of a path; or, for a URL that is not of an object store, that fact with the remedy `instead`."""
     store = scheme(location)
     if store is None:
         if location.strip() and (message := problem(location)):
-            yield Finding(loc, message, "correct the path: it is relative to the file that it is written in")
+            yield Finding(loc, message, "correct the path: it is relative to the file that contains it")
     elif store not in OBJECT_STORES:
         yield Finding(loc, f"{store}:// is not supported", instead)
 

@@ -1,5 +1,5 @@
-"""Fields of the job file by their place: an example of each; and for one that it does not have, the one that was meant,
-by its spelling or by another tool's word for it."""
+"""Fields of the job file by their place: an example of each; and for an unknown field the field that was probably
+meant, by its spelling or because another tool calls it so."""
 
 from __future__ import annotations
 
@@ -50,10 +50,12 @@ _WRITE: Mapping[str, str] = {
     "zone": "where: {regions: [us-east-1]}",
     "zones": "where: {regions: [us-east-1]}",
 }
-"""What to write for the word of another tool; empty where a job file has nothing for it."""
+"""What to write instead of another tool's field; empty if a job file has no such thing."""
 
 OF_GROUPS: Mapping[str, str] = {
-    **dict.fromkeys(("group", "jobs", "policy", "defaults"), "only a group file has it, which lists several `jobs`"),
+    **dict.fromkeys(
+        ("group", "jobs", "policy", "defaults"), "only a group file, which lists several `jobs`, has this field"
+    ),
     **dict.fromkeys(("file", "weight", "after", "matrix"), "write it in an entry of `jobs` in a group file"),
 }
 """What to do about a field of group files."""
@@ -67,8 +69,9 @@ SECTIONS: frozenset[Loc] = frozenset(
 
 
 def unknown_field_hint(loc: Loc, besides: Iterable[str] = ()) -> str:
-    """What to do about the unknown field at `loc`: the like-named one beside it, the section that has one of this name,
-    or what to write for another tool's word. `besides` are fields that this place has beside those of a job file."""
+    """The remedy for the unknown field at `loc`: a field of a similar name in the same section, the section that has a
+    field of this name, or what to write instead of another tool's field. `besides` are fields that this place has in
+    addition to those of a job file."""
     fields = _beside(loc, besides)
     word = _folded(loc)
     if len(loc) == 1 and word in OF_GROUPS and word not in fields:
@@ -137,12 +140,12 @@ def allowed_hint(loc: Loc, model: type[Section] = JobFile) -> str:
 
 
 def _shown(text: str) -> str:
-    """What to write, in quotes where it has none itself."""
+    """What to write, in quotes if it has none."""
     return text if '"' in text else json.dumps(text)
 
 
 def _written(loc: Loc) -> str:
-    """A field with an example, in its section: `train: {steps: 20000}`."""
+    """A field with its example, in its section: `train: {steps: 20000}`."""
     model = _sections()[tuple(part for part in loc[:-1] if isinstance(part, str))]
     field = f"{loc[-1]}: {_example(model.model_fields[str(loc[-1])])}"
     if len(loc) == 1:
@@ -152,7 +155,7 @@ def _written(loc: Loc) -> str:
 
 
 def _example(field: FieldInfo) -> str:
-    """The example of a field; of a section, what it must have, or else its first field."""
+    """The example of a field; of a section, its required fields, or else its first field."""
     if field.examples and field.examples[0]:
         return str(field.examples[0])
     model = section_of(field.annotation)

@@ -1,4 +1,4 @@
-"""JobSpec -> the mapping of a job file that says the same, so that the rules of job files can be run on it again."""
+"""JobSpec -> the mapping of an equal job file, so that the rules for job files can be checked again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from orchestrator.model import DataSource, GpuRequest, JobSpec, Setup, TrainSpec
 
 
 def mapping_from_spec(spec: JobSpec) -> dict[str, Any]:
-    """The mapping from which `job_from_mapping` makes an equal spec, if a job file can say it at all.
+    """The mapping from which `job_from_mapping` makes an equal spec, if a job file can express it.
 
-    A value that no job file can hold is written so that the job file's rules refuse it.
+    A value that a job file cannot contain is written in a form that the rules for job files refuse.
     """
     where, checkpoint, resources = spec.where, spec.checkpoint, spec.resources
     return {

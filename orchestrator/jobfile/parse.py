@@ -1,4 +1,4 @@
-"""Job file -> JobSpec: all problems of a file at once, each with its place. The same for a mapping from Python."""
+"""Job file, or mapping from Python -> JobSpec. Reports all problems of a file at once, each with its place."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def load_job(
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a regular file. Raises SpecError where it is none, cannot be read or is not UTF-8."""
+    """The text of a regular file. Raises SpecError if it is not regular, cannot be read or is not UTF-8."""
     try:
         with opened_file(path) as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
@@ -66,7 +66,7 @@ def read_text(path: str | Path) -> str:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         hint = _similar(Path(path)) if isinstance(error, FileNotFoundError) else ""
         if isinstance(error, NoFileError):
-            hint = "save the text as a file, and give the path of that"
+            hint = "save the text as a file, and give the path of the file"
         problem = Problem(str(path), 0, 0, "", f"cannot be read: {reason}", hint or "check the path")
         raise SpecError([problem]) from None
     if len(content) > LARGEST_FILE_BYTES:
@@ -81,7 +81,7 @@ def read_text(path: str | Path) -> str:
 
 
 def _similar(path: Path) -> str:
-    """`did you mean "x.yaml"?` with the YAML file beside it whose name is closest; empty if none is close."""
+    """`did you mean "x.yaml"?`, with the most similarly named YAML file of the folder; empty if none is similar."""
     try:
         beside = sorted(each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml"))
     except OSError:
@@ -97,10 +97,11 @@ def parse_job(
     submitting: bool = False,
     project: str = DEFAULT_PROJECT,
 ) -> JobSpec:
-    """Check the text of the job file `path`, to whose folder its own paths are relative.
+    """Check the text of the job file `path`. Its paths are relative to the folder of `path`.
 
-    A deadline before `now_ms` (market time) is a problem; so is, when `submitting`, each field of `unsupported_fields`.
-    `project` is that of a file which names none. Raises SpecError with every problem, in the order of the file.
+    A deadline before `now_ms` (market time) is a problem, and if `submitting`, so is each field of
+    `unsupported_fields`. `project` is the default for a file without one. Raises SpecError with every problem, in the
+    order of the file.
     """
     value, source_map, findings = read_tree(text, path)
     source = _Source(str(path), Path(path).parent, source_map, findings)
@@ -108,7 +109,7 @@ def parse_job(
 
 
 def read_tree(text: str, path: str | Path) -> tuple[object, SourceMap, list[Finding]]:
-    """As `read_yaml`, of the file `path`. Raises SpecError for what is not YAML, too large or another tool's file."""
+    """Like `read_yaml`, for the file `path`. Raises SpecError if it is not YAML, too large or another tool's file."""
     if len(text) > LARGEST_FILE_BYTES:
         raise _too_large(text, path)
     try:
@@ -124,16 +125,16 @@ def read_tree(text: str, path: str | Path) -> tuple[object, SourceMap, list[Find
 
 
 def _too_large(text: str, path: str | Path) -> SpecError:
-    """At the line where the file becomes too large, and the field that is being written there."""
+    """The error, at the line where the file exceeds the limit, with the field there."""
     before = text[:LARGEST_FILE_BYTES]
     field = (["", *re.findall(r"^(\w+):", before, re.MULTILINE)])[-1]
-    hint = "put long lists and texts into files that the program reads"
+    hint = "put long lists and text into files that the program reads"
     message = f"the file is larger than {LARGEST_FILE_BYTES // 1024} KiB"
     return SpecError([Problem(str(path), before.count("\n") + 1, 1, field, message, hint)])
 
 
 def _refuse_foreign(tool: Tool | None, path: str | Path) -> None:
-    """Raises SpecError for a task file of another tool, whose every field would be a problem."""
+    """Raises SpecError for a task file of another tool, instead of a problem for each of its fields."""
     if tool is not None:
         hint = f"convert it: tradewind convert {shlex.quote(str(path))}"
         raise SpecError([Problem(str(path), 1, 1, "", f"is a task file of {tool}, not a Tradewind job file", hint)])
@@ -147,16 +148,16 @@ def job_from_mapping(
     submitting: bool = False,
     project: str = DEFAULT_PROJECT,
 ) -> JobSpec:
-    """The same from a mapping of the job file's shape; paths are relative to `base_dir`. Raises SpecError."""
+    """The same for a mapping with the fields of a job file; paths are relative to `base_dir`. Raises SpecError."""
     source = _Source("job", Path(base_dir), SourceMap(), [])
     return _job(mapping, source, now_ms=now_ms, submitting=submitting, project=project)
 
 
 def require_sayable(spec: JobSpec, path: str, field: str, hint: str, *, now_ms: int) -> None:
-    """Raises SpecError unless a job file can say `spec`, by all rules for jobs submitted at `now_ms`.
+    """Raises SpecError unless a job file can express `spec`, by all rules for jobs submitted at `now_ms`.
 
-    For a spec that comes from elsewhere, such as a plan file: `path` and `field` are where it stands, and `hint` is the
-    remedy, since those of the rules are about job files.
+    For a spec from another source, such as a plan file: `path` and `field` are its place, and `hint` is the remedy,
+    because the remedies of the rules are about job files.
     """
     try:
         read = job_from_mapping(mapping_from_spec(spec), now_ms=now_ms, submitting=True, project=spec.project)
@@ -165,13 +166,13 @@ def require_sayable(spec: JobSpec, path: str, field: str, hint: str, *, now_ms: 
         raise SpecError(problems) from None
     other = [each.name for each in fields(spec) if getattr(read, each.name) != getattr(spec, each.name)]
     if other:
-        problems = [Problem(path, 0, 0, f"{field}.{name}", "is not what a job file can say", hint) for name in other]
+        problems = [Problem(path, 0, 0, f"{field}.{name}", "is not valid in a job file", hint) for name in other]
         raise SpecError(problems)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What a tree was read from, and what was found wrong with it on the way."""
+    """The source of a tree, and the mistakes found while reading it."""
 
     path: str
     base_dir: Path
@@ -206,9 +207,9 @@ def checked(
     project: str,
     lost: Collection[Loc] = (),
 ) -> tuple[JobSpec | None, list[Finding]]:
-    """(the spec, unless the tree is too wrong for one; what is wrong with it, `found` on the way first). `texts` are
-    the unquoted values as written, by their place; `lost` the places of values that could not be read, beside those of
-    `found`. What looks wrong only because of them is no finding."""
+    """(the spec, or None if the tree is too wrong for one; the findings, those in `found` first). `texts` are the
+    unquoted values as written, by their place; `lost` the places of values that could not be read, in addition to those
+    of `found`. Mistakes that may only be consequences of them are not reported."""
     tree, unfit = to_plain(value)
     early = found + unfit
     lost = {*lost, *unread(early)}
@@ -227,7 +228,7 @@ def checked(
             meant = {meant_field(each.loc) or each.loc for each in late if each.message == UNKNOWN}
             late = [each for each in late if not (each.lacks and follows(each, meant))]
         if spec is not None and submitting:
-            wrong = {each.loc[:2] for each in late}  # such as data[0], whose source has to be corrected first
+            wrong = {each.loc[:2] for each in late}  # such as data[0]: its source has to be corrected first
             late += [item.finding() for item in unsupported_fields(spec) if item.loc[:2] not in wrong]
     elif not early:
         late.append(Finding((), "must be a mapping of fields", 'start with "name: my-job"'))
@@ -235,7 +236,7 @@ def checked(
 
 
 def _as_written(tree: dict[str, object], texts: Mapping[Loc, str]) -> None:
-    """Give a list of arguments the text of the file: a program gets `3e-4` as that, and not as the number 0.0003."""
+    """Replace the items of an argument list by the text in the file: a program gets `3e-4`, not 0.0003."""
     train = tree.get("train")
     words = train.get("args") if isinstance(train, dict) else None
     if not isinstance(words, list):
@@ -258,7 +259,7 @@ UNKNOWN = "unknown field"
 
 
 def findings_of(error: ValidationError, tree: object, model: type[Section] = JobFile) -> list[Finding]:
-    """The errors of pydantic in `model`, in the words of this project; `tree` is what was read."""
+    """The errors of pydantic in `model`, as findings with our messages; `tree` is the file's content."""
     return [_finding_of(each, tree, model) for each in error.errors(include_url=False)]
 
 
@@ -303,7 +304,7 @@ def _spec(file: JobFile, base_dir: str) -> JobSpec:
     deadline_s, deadline_at_ms = file.deadline or (None, None)
     weight = objective.cost + objective.time
     if math.isclose(weight, 1.0, rel_tol=1e-12):
-        weight = 1.0  # weights that were divided by their sum stay the same when they are read again
+        weight = 1.0  # weights that were divided by their sum stay the same if they are read again
     return JobSpec(
         name=file.name,
         project=file.project,

@@ -1,7 +1,7 @@
 """Misspelt clouds and regions of `where`.
 
-A name that is not known may still be right, such as a provider of a price feed or a new region; so only what looks like
-a known one is refused.
+An unknown name may be correct, such as a provider of a price feed or a new region. So only names that look like a known
+one are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORD = re.compile(r"[a-z]{3,}")
 
 
 def cloud_meant(name: str) -> str:
-    """The known cloud of which `name` is a misspelling; empty for a known one, a pattern, and what is like none."""
+    """The known cloud that `name` misspells; empty for a known cloud, a pattern, or a name unlike any cloud."""
     clouds, _ = _known()
     if name in clouds or any(char in name for char in _WILD):
         return ""
@@ -37,17 +37,17 @@ def cloud_meant(name: str) -> str:
 
 
 def known_cloud(name: str) -> bool:
-    """Whether the catalogue or an installed provider has it; a pattern counts as known."""
+    """Whether the catalogue or an installed provider has the cloud; a pattern counts as known."""
     return name in _known()[0] or any(char in name for char in _WILD)
 
 
 def region_meant(name: str) -> str:
-    """The region of which `name` is a misspelling, or in which it is a zone; empty for what may be one."""
+    """The region that `name` misspells, or whose zone it is; empty if `name` may be a region."""
     _, regions = _known()
     if name in regions or any(char in name for char in _WILD):
         return ""
     plain = _plain(name)
-    if same := [each for each in regions if _plain(each) == plain]:  # us-east-1 and us-east1 are both somebody's
+    if same := [each for each in regions if _plain(each) == plain]:  # us-east-1 and us-east1 are regions of two clouds
         return min(same, key=lambda each: (abs(len(each) - len(name)), each))
     if (zone := re.fullmatch(r"(.*\d)-?[a-f]", name)) and zone[1] in regions:
         return zone[1]
@@ -55,7 +55,7 @@ def region_meant(name: str) -> str:
 
 
 def _respelt(name: str, regions: Collection[str]) -> str:
-    """`eu-wst-1` -> `eu-west-1`, by the word that no region has; a number may be that of a new region."""
+    """`eu-wst-1` -> `eu-west-1`, by the word that no region has. An unknown number may belong to a new region."""
     words = {word for region in regions for word in _WORD.findall(region)}
     for found in _WORD.finditer(name):
         if found[0] not in words:
@@ -76,7 +76,7 @@ def _plain(name: str) -> str:
 @lru_cache(maxsize=1)
 def _known() -> tuple[frozenset[str], frozenset[str]]:
     """The clouds and the regions of the catalogue, and the installed providers."""
-    from providers.catalog import load  # 0.2 s with what it loads
+    from providers.catalog import load  # 0.2 s with its imports
     from providers.registry import provider_names
 
     offers, egress = load().offers(), load().egress()

@@ -1,6 +1,6 @@
 """The job file as pydantic models: every field's name, type, default and meaning (docs/job-file.md is made of it).
 
-Each value is checked on its own here; what concerns several fields or files is in checks.py.
+Each value is checked by itself here. Rules for several fields or files are in checks.py.
 """
 
 from __future__ import annotations
@@ -87,30 +87,30 @@ class TrainSection(Section):
         instead=True,
     )
     args: Args = _about(
-        "Arguments by name: of a function its keyword arguments, of a script each as `--name value`. Values are "
-        "numbers, text, true/false, and one level of lists or mappings of them. For a script also a list of words, "
-        "which it gets exactly as written: `[fit, --lr, 3e-4, --amp]`. A flag without a value, as `--amp` is here, "
-        "can only be given so.",
+        "Arguments by name. A function gets them as keyword arguments, a script as `--name value`. Values are numbers, "
+        "text, true/false, and one level of lists or mappings of them. For a script, `args` may also be a list of "
+        "words, which it gets exactly as written: `[fit, --lr, 3e-4, --amp]`. Flags without a value, such as `--amp`, "
+        "need this form.",
         "mapping or list",
         "{layers: 4, lr: 3.0e-4}",
         default={},
     )
     setup: Command | None = _about(
-        "A shell command that prepares the machine, run by bash in `workdir` before the program starts. Run once per "
-        "machine and kept; run again when it, or a file that it names, changes.",
+        "A shell command that prepares the machine. Bash runs it in `workdir` before the program starts, once per "
+        "machine, and again if the command, or a file that it names, changes.",
         "command",
         "pip install -r requirements.txt",
         default=None,
     )
     requirements: Requirements | None = _about(
-        "Python packages to install before that: a requirements file below `workdir`, or a list of packages.",
+        "Python packages to install before `setup` runs: a requirements file below `workdir`, or a list of packages.",
         "path, or list of packages",
         "requirements.txt",
         default=None,
     )
     python: PythonVersion | None = _about(
-        "The Python version of the program. Left out, that of the machine's Tradewind, with its packages (torch). "
-        "Another version must be installed on the machine, and have torch or get it from `requirements`.",
+        "The Python version of the program. Default: the version of Tradewind on the machine, with its packages "
+        "(torch). Another version must be installed on the machine, with torch, or with torch in `requirements`.",
         "version",
         '"3.12"',
         default=None,
@@ -120,13 +120,13 @@ class TrainSection(Section):
         "Environment variables of the job.", "mapping of text", "{HF_HOME: /data/hf}", default={}
     )
     secrets: tuple[Variable, ...] = _about(
-        "Names only: the values come from the submitter's environment; they are in no log, nor in any file in clear.",
+        "Names only: the values come from the submitter's environment, and are never logged or stored unencrypted.",
         "list of names",
         "[WANDB_API_KEY]",
         default=(),
     )
     steps: Whole | None = _about(
-        "How many optimiser steps make the job complete. Passed to a function that has a parameter `steps`.",
+        "The job is complete after this many optimizer steps. Passed to a function that has a parameter `steps`.",
         "whole number",
         "20000",
         default=None,
@@ -134,7 +134,7 @@ class TrainSection(Section):
         le=10**15,
     )
     epochs: Whole | None = _about(
-        "Passes over the data instead of steps; the trainer finds out how many steps that is. Passed on like `steps`.",
+        "Passes over the data, instead of steps; the trainer converts them to steps. Passed on like `steps`.",
         "whole number",
         "3",
         default=None,
@@ -143,8 +143,8 @@ class TrainSection(Section):
         le=10**9,
     )
     stall_after: Duration | None = _about(
-        "A run that stalls for this long has failed: no step, a save that does not end, nothing before the first "
-        "step or after the last. Left out: as configured (`stalls`).",
+        "A run fails if it stalls for this long: in a step, in a save, before the first step or after the last. "
+        "Default: as configured (`stalls`).",
         "duration",
         "6h",
         default=None,
@@ -152,43 +152,43 @@ class TrainSection(Section):
 
 
 class DataSection(Section):
-    """Data that must be there before the job starts."""
+    """Data that must be available before the job starts."""
 
-    source: NonEmpty = _about("Where it lies: a path or a URL.", "path or URL", "s3://bucket/set")
-    mount: Mount = _about("The absolute path where the job finds it.", "path", "/data")
-    size: Size | None = _about("How much it is: prices its transfer.", "size", "120 GB", default=None)
+    source: NonEmpty = _about("Where the data is: a path or a URL.", "path or URL", "s3://bucket/set")
+    mount: Mount = _about("The absolute path where the job finds the data.", "path", "/data")
+    size: Size | None = _about("The size of the data, for the cost of its transfer.", "size", "120 GB", default=None)
 
 
 class OutputSection(Section):
     """Files that `tradewind fetch JOB` brings back."""
 
     path: NonEmpty = _about("A path below the job's output folder.", "path", "runs/")
-    keep: Keep = _about("Which versions of it are kept.", "all, last or best", "best", default="all")
+    keep: Keep = _about("Which versions of the files are kept.", "all, last or best", "best", default="all")
 
 
 class ResourcesSection(Section):
-    """What one node must have. With none of them, any machine will do."""
+    """What each node must have. Without these fields, any machine is suitable."""
 
     gpu: Gpus | None = _about(
-        "Any of these kinds of GPU, each with how many of it the node must have (default 1). `A100` means both "
+        "Any of these kinds of GPU, with the number that each node needs (default 1). `A100` means both "
         "`A100-40GB` and `A100-80GB`.",
         "NAME or NAME:COUNT, or a list of them",
         "[H100:8, A100-80GB:8]",
         default=None,
     )
     gpu_memory: SizeRange | None = _about(
-        "Any GPU with so much memory instead of named kinds; a single size means at least that.",
+        "Any GPU with this much memory, instead of named kinds. A single size means at least that much.",
         "range of sizes",
         "40 GB..",
         default=None,
         instead=True,
     )
     cpu: Whole | None = _about(
-        "At least so many virtual CPUs.", "whole number", "4", default=None, instead=True, ge=1, le=100_000
+        "At least this many virtual CPUs.", "whole number", "4", default=None, instead=True, ge=1, le=100_000
     )
-    memory: Size | None = _about("At least so much main memory.", "size", "64 GB", default=None)
+    memory: Size | None = _about("At least this much main memory.", "size", "64 GB", default=None)
     nodes: Whole = _about(
-        "This many nodes at once, all or nothing; RANK, WORLD_SIZE, MASTER_ADDR and so on are set as by torchrun.",
+        "The number of nodes, all or none. RANK, WORLD_SIZE, MASTER_ADDR and so on are set as torchrun sets them.",
         "whole number",
         "1",
         default=1,
@@ -196,8 +196,8 @@ class ResourcesSection(Section):
         le=10_000,
     )
     processes: Whole | None = _about(
-        "This many processes of the program on each node; left out, one per GPU. With `1`, a program for torchrun runs "
-        "on one GPU, too.",
+        "The number of processes of the program on each node. Default: one per GPU. With `1`, a program written for "
+        "torchrun also runs on one GPU.",
         "whole number",
         "2",
         default=None,
@@ -214,7 +214,7 @@ class ObjectiveSection(Section):
 
 
 class WhereSection(Section):
-    """Where the job may run; left out, everywhere that is enabled."""
+    """Where the job may run. Default: all enabled providers and their regions."""
 
     clouds: Annotated[tuple[Pattern, ...], Many, Distinct] | None = _about(
         "Providers, by name or shell-style pattern.",
@@ -228,26 +228,28 @@ class WhereSection(Section):
 
 
 class ExpectedSection(Section):
-    """What you know of the job's speed, before it has run here: forecasts are made from it until it is measured. A run
-    on a simulated GPU does not replace what you know of a real one."""
+    """The job's speed, if you know it. Forecasts use it until the speed is measured. A measurement on a simulated GPU
+    does not replace the speed that you state for a real one."""
 
-    gpu: Gpu = _about("On a machine with these GPUs.", "NAME or NAME:COUNT", "A100-80GB")
+    gpu: Gpu = _about("The GPUs of the machine with this speed.", "NAME or NAME:COUNT", "A100-80GB")
     steps_per_s: Rate = _about("Optimizer steps per second.", "number", "2.5")
 
 
 class CheckpointSection(Section):
-    """How the job's progress is kept safe."""
+    """Where and how often the job's progress is saved."""
 
     to: NonEmpty | None = _about(
-        "Where checkpoints go: a folder or a bucket (s3://bucket/prefix, gs://bucket/prefix, az://container/prefix); "
-        "left out, to the state folder.",
+        "Where checkpoints are stored: a folder or a bucket (s3://bucket/prefix, gs://bucket/prefix, "
+        "az://container/prefix). Default: the state folder.",
         "path or URL",
         "s3://bucket/ck",
         default=None,
     )
-    keep: Whole = _about("How many of the last ones are kept.", "whole number", "3", default=3, ge=1, le=10_000)
+    keep: Whole = _about(
+        "How many of the latest checkpoints are kept.", "whole number", "3", default=3, ge=1, le=10_000
+    )
     keep_hourly: Whole = _about(
-        "For how many hours the last checkpoint of each hour is kept as well.",
+        "For this many hours, the last checkpoint of each hour is also kept.",
         "whole number",
         "24",
         default=0,
@@ -255,7 +257,7 @@ class CheckpointSection(Section):
         le=10_000,
     )
     keep_best: Whole = _about(
-        "How many are kept as well because their last recorded loss is the lowest.",
+        "This many checkpoints with the lowest last recorded loss are also kept.",
         "whole number",
         "1",
         default=0,
@@ -263,11 +265,15 @@ class CheckpointSection(Section):
         le=10_000,
     )
     max_overhead: Share = _about(
-        "The share of the time that writing them may take.", "percentage", "3.5%", default=0.035, default_text="3.5%"
+        "The share of the time that writing checkpoints may take.",
+        "percentage",
+        "3.5%",
+        default=0.035,
+        default_text="3.5%",
     )
     max_in_flight: Whole = _about(
-        "How many may be written at a time while training goes on, each from a copy of its own in memory; 0: training "
-        "waits.",
+        "How many checkpoints may be written at a time while training continues, each from a separate copy in memory. "
+        "With 0, training waits.",
         "whole number",
         "1",
         default=1,
@@ -275,8 +281,8 @@ class CheckpointSection(Section):
         le=8,
     )
     max_upload: Bandwidth | None = _about(
-        "At most so much bandwidth of a machine is used to write them while training goes on; what something waits for "
-        "is written at full speed. Left out: any.",
+        "The highest bandwidth that a machine uses to write checkpoints while training continues. Checkpoints that "
+        "something waits for are written at full speed. Default: no limit.",
         "size per second",
         "50 MB/s",
         default=None,
@@ -284,7 +290,7 @@ class CheckpointSection(Section):
 
 
 class ReproducibleSection(Section):
-    """What makes a resumed job give the same bits as an uninterrupted one."""
+    """Settings with which a resumed job gives bit-identical results to an uninterrupted one."""
 
     threads: Whole = _about("CPU threads of the computation.", "whole number", "1", default=1, ge=1, le=4096)
     deterministic: YesNo = _about("Use deterministic algorithms only.", "true or false", "true", default=True)
@@ -294,10 +300,10 @@ class ReproducibleSection(Section):
 class JobFile(Section):
     """A whole job file."""
 
-    name: JobName = _about("What the job is called in every list.", "name", "gpt-small")
+    name: JobName = _about("The name of the job in all lists.", "name", "gpt-small")
     project: Name = _about("Budgets and reports group by it.", "name", "research", default=DEFAULT_PROJECT)
     labels: Labels = _about(
-        "Your own marks, to filter and group by: at most 64, each at most 256 characters.",
+        "Labels to filter and group by: at most 64, each at most 256 characters.",
         "mapping of text",
         "{cost-center: ml-42}",
         default={},
@@ -307,29 +313,29 @@ class JobFile(Section):
     outputs: tuple[OutputSection, ...] = _about("", "list of sections", "", default=())
     resources: ResourcesSection = _about("", "section", "", default=ResourcesSection())
     objective: Annotated[ObjectiveSection, BeforeValidator(read_objective)] = _about(
-        "What to minimise: `cheapest` (expected cost to finish), `fastest` (time; within 3% of the earliest finish, "
-        "cost), or weights for both as in `{cost: 0.7, time: 0.3}`.",
+        "What to minimise: `cheapest` (expected cost to finish), `fastest` (time; among finishes within 3% of the "
+        "earliest, cost), or weights for both, such as `{cost: 0.7, time: 0.3}`.",
         "cheapest, fastest or weights",
         "cheapest",
         default=ObjectiveSection(cost=1.0, time=0.0),
         default_text="cheapest",
     )
     deadline: Deadline | None = _about(
-        "When it must be done: a duration from submission, or a timestamp with its time zone. Tradewind switches to "
-        "on-demand machines in time to meet it.",
+        "When the job must be done: a duration from submission, or a timestamp with its time zone. Tradewind switches "
+        "to on-demand machines in time to meet it.",
         "duration or timestamp",
         "48h",
         default=None,
     )
     budget: Money | None = _about(
-        "A limit that is never exceeded. Shortly before it, the job saves a checkpoint and pauses; if it does not "
-        "respond, it is paused at its last checkpoint.",
+        "A limit that is never exceeded. Shortly before the limit, the job saves a checkpoint and pauses; if it does "
+        "not respond, it is paused at its last checkpoint.",
         "US dollars",
         "250 USD",
         default=None,
     )
     capacity: Annotated[tuple[Capacity, ...], Many, Distinct] = _about(
-        "How machines may be bought.",
+        "The capacity types that the job may use.",
         "spot, on_demand, or a list of them",
         "[spot, on_demand]",
         default=(CapacityType.SPOT, CapacityType.ON_DEMAND),
@@ -338,34 +344,34 @@ class JobFile(Section):
     checkpoint: CheckpointSection = _about("", "section", "", default=CheckpointSection())
     reproducible: ReproducibleSection = _about("", "section", "", default=ReproducibleSection())
     standby: Standby = _about(
-        "`warm` keeps a standby node for fast recovery, priced in the plan, as long as a budget lasts for both.",
+        "`warm` keeps a standby node for fast recovery, as long as the budget pays for both. The plan shows its cost.",
         "none or warm",
         "none",
         default="none",
     )
     precision: Precision | None = _about(
-        "What most of the arithmetic is done in, as the program sets it: speeds of GPUs are compared at it. Left out: "
-        "what a profile of the job saw, else `fp32`.",
+        "The precision of most of the program's arithmetic. GPU speeds are compared at this precision. Default: the "
+        "precision in the job's profile, otherwise `fp32`.",
         "fp32, tf32, fp16, bf16 or fp8",
         "bf16",
         default=None,
     )
     sharding: Sharding = _about(
-        "What the program divides over the GPUs of a machine: nothing, the optimizer's state (`zero1`), gradients too "
-        "(`zero2`), weights too (`zero3`, `fsdp`). It decides which GPUs are large enough.",
+        "What the program shards over the GPUs of a machine: nothing, the optimizer's state (`zero1`), also gradients "
+        "(`zero2`), also weights (`zero3`, `fsdp`). Tradewind uses this to find GPUs with enough memory.",
         "none, zero1, zero2, zero3 or fsdp",
         "fsdp",
         default="none",
     )
     expected: ExpectedSection | None = _about("", "section", "", default=None)
     probe: YesNo = _about(
-        "Whether another kind of GPU may be tried for minutes when that pays.",
+        "Whether Tradewind may try another kind of GPU for some minutes if that is expected to save money.",
         "true or false",
         "true",
         default=True,
     )
     retries: Whole = _about(
-        "How many more attempts the job gets when its own code fails: with 5 at most 6. Preemptions don't count.",
+        "How many more attempts the job gets if its own code fails: 5 allow 6 in total. Preemptions do not count.",
         "whole number",
         "5",
         default=5,
@@ -373,7 +379,7 @@ class JobFile(Section):
         le=1000,
     )
     max_duration: Duration | None = _about(
-        "The job fails when its runs have trained so long together; waiting for machines and pauses do not count.",
+        "The job fails if its runs train for longer than this in total. Waiting for machines and pauses do not count.",
         "duration",
         "72h",
         default=None,

@@ -1,4 +1,4 @@
-"""Units of the job file: sizes, durations, instants, money and shares as people write them, as exact numbers.
+"""Units of the job file: converts sizes, durations, instants, money and shares from text to exact numbers.
 
 Pure functions of text and numbers.
 """
@@ -54,11 +54,11 @@ class BadValueError(ValueError):
 
 
 class NotADurationError(BadValueError):
-    """A value that is not in the form of a duration."""
+    """A value that does not have the form of a duration."""
 
 
 def quoted(value: object) -> str:
-    """A value as it may appear in a message: quoted, printable, short."""
+    """A value for a message: quoted, printable, short."""
     if isinstance(value, int) and abs(value) > MAX_SIZE_BYTES:
         return "a huge number"
     if isinstance(value, dict | list):
@@ -70,7 +70,7 @@ def quoted(value: object) -> str:
 
 
 def shown(text: str) -> str:
-    """A text as it may appear in a message: as it is, or quoted where that is not clear."""
+    """A text for a message: unchanged, or quoted if it would be unclear."""
     return text if text.isprintable() and text.strip() == text != "" and len(text) <= 40 else quoted(text)
 
 
@@ -90,7 +90,7 @@ def parse_bandwidth(value: object) -> int:
     if match is None or not (match["unit"] or match["b"]):
         raise BadValueError(f"{quoted(value)} is not a bandwidth", remedy)
     if match["unit"] and match["b"] == "b":
-        raise BadValueError(f"{quoted(value)} may mean bits", f"{remedy}: B stands for bytes, which have 8 bits")
+        raise BadValueError(f"{quoted(value)} may mean bits", f"{remedy}: B is a byte, which has 8 bits")
     if (found := parse_size(text[:-2])) < MIN_BANDWIDTH:
         raise BadValueError(f"{quoted(value)} is less than 1 kB/s", remedy)
     return found
@@ -178,7 +178,7 @@ def parse_money(value: object) -> int:
     """`"250 USD"`, `"$1,250.50"`, `250` -> nano-USD, more than 0. Raises BadValueError."""
     part = ""
     if isinstance(value, int) and not isinstance(value, bool):
-        amount = Decimal(max(-1, min(value, MAX_USD + 1)))  # Decimal refuses numbers of thousands of digits
+        amount = Decimal(max(-1, min(value, MAX_USD + 1)))  # Decimal refuses numbers with thousands of digits
     elif isinstance(value, float) and math.isfinite(value):
         amount = Decimal(str(value))
     else:
@@ -194,7 +194,9 @@ def parse_money(value: object) -> int:
             f"{quoted(value)} is less than the smallest amount, 0.000000001 USD", "write a larger amount"
         )
     if len(part.rstrip("0")) > len(".000000001"):
-        raise BadValueError(f"{quoted(value)} has parts of the smallest amount, 0.000000001 USD", "write fewer digits")
+        raise BadValueError(
+            f"{quoted(value)} is not a multiple of the smallest amount, 0.000000001 USD", "write fewer digits"
+        )
     if not 0 < amount <= MAX_USD:
         raise BadValueError("must be more than 0 and at most 1,000,000,000 USD")
     return usd(amount)

@@ -29,7 +29,7 @@ class UnsupportedField:
 
 
 def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
-    """Every such field of a job. Fields that only make it better than asked for are not among them."""
+    """All refused fields of a job. A field that is safe to ignore is not one of them."""
     found: list[UnsupportedField] = []
 
     def add(loc: Loc, message: str, hint: str) -> None:
@@ -39,7 +39,7 @@ def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
         if scheme(data.source):
             add(("data", index, "source"), "fetching data from object stores", COPY_DATA)
         elif data.source != data.mount:
-            hint = f"mount it at its own path: {data.source}"
+            hint = f"set mount to its source path: {data.source}"
             add(("data", index, "mount"), "mounting data at another path", hint)
     for index, output in enumerate(spec.outputs):
         if output.keep == "best":
@@ -48,7 +48,7 @@ def unsupported_fields(spec: JobSpec) -> tuple[UnsupportedField, ...]:
 
 
 def refuse_unsupported_fields(spec: JobSpec, path: str = "job") -> None:
-    """Raises SpecError when the job asks for anything of `unsupported_fields`; `path` names it in the message."""
+    """Raises SpecError if the job has `unsupported_fields`; `path` names the job in the message."""
     unsupported = unsupported_fields(spec)
     problems = [Problem(path, 0, 0, item.field, item.message, item.hint, unsupported=True) for item in unsupported]
     if problems:

@@ -1,4 +1,4 @@
-"""The types of single values in a job file: each reads what YAML gave it, or says what is wrong and what to write."""
+"""The types of single values in a job file: each reads the value from YAML, or reports the mistake and the remedy."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _weight(value: object) -> float:
 
 
 def _matching(pattern: str, rule: str, *, secret: bool = False) -> Callable[[object], str]:
-    """Text that matches `pattern` as a whole; `secret` values are never repeated in a message."""
+    """Text that fully matches `pattern`; `secret` values are never repeated in a message."""
     compiled = re.compile(pattern, re.ASCII)
 
     def read(value: object) -> str:
@@ -72,7 +72,7 @@ def _matching(pattern: str, rule: str, *, secret: bool = False) -> Callable[[obj
 
 
 def _one_of(*options: str, hints: Mapping[str, str] = MappingProxyType({})) -> Callable[[object], str]:
-    """One of some words; `hints` say what to write for other words, in lower case."""
+    """One of these words; `hints` are remedies for other words, in lower case."""
 
     def read(value: object) -> str:
         if isinstance(value, str) and value in options:
@@ -99,7 +99,7 @@ def _variable(value: object) -> str:
 
 
 def _setting_text(value: object) -> str:
-    """Text or a whole number. The value itself appears in no message: it may be somebody's secret."""
+    """Text or a whole number. The value does not appear in any message, because it may be a secret."""
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -133,7 +133,7 @@ def _gpus(value: object) -> tuple[GpuRequest, ...]:
 
 
 def _count_hint(name: str, count: str) -> str:
-    """`8:H100` and `A100:80GB` are other tools' ways to write it."""
+    """`8:H100` and `A100:80GB` are forms of other tools."""
     if gpus_named(count) and name.strip().isdigit():
         return f'write "{count.strip()}:{name.strip()}"'
     memory = count.partition(":")[0].strip()
@@ -156,7 +156,7 @@ def _distinct_gpus(entries: tuple[tuple[GpuRequest, ...], ...]) -> tuple[tuple[G
 
 
 def _args(value: object) -> Mapping[str, Any] | tuple[str, ...]:
-    """By name; or as a list, which a script gets as it stands."""
+    """Arguments by name; or a list of words, which a script gets unchanged."""
     if isinstance(value, list):
         return tuple(map(_word, value))
     if not isinstance(value, dict):
@@ -179,7 +179,7 @@ def _word(value: object) -> str:
 
 
 def _requirements(value: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(packages, files): a path is a file of requirements, a list names packages."""
+    """(packages, files): a path names a requirements file, a list names packages."""
     if isinstance(value, str) and value.strip():
         return (), (value,)
     if isinstance(value, list) and value:
@@ -199,7 +199,7 @@ def _command(value: object) -> str:
     if not text.strip():
         raise BadValueError("must not be empty")
     if len(text.encode("utf-8", "surrogatepass")) > LONGEST_COMMAND_BYTES:
-        raise BadValueError(f"is longer than {LONGEST_COMMAND_BYTES} bytes", 'put it into a file: "bash setup.sh"')
+        raise BadValueError(f"is longer than {LONGEST_COMMAND_BYTES} bytes", 'move it to a file: "bash setup.sh"')
     return text
 
 
@@ -233,7 +233,7 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def read_objective(value: object) -> object:
-    """`cheapest`, `fastest` -> their weights; a mapping is left to the section of that name."""
+    """`cheapest`, `fastest` -> their weights; a mapping is read by the section of that name."""
     if isinstance(value, str):
         _OBJECTIVES(value)
         return {"cost": float(value == "cheapest"), "time": float(value == "fastest")}
@@ -257,13 +257,13 @@ def _deadline(value: object, info: ValidationInfo) -> tuple[float | None, int | 
 
 
 _CHEAPEST, _FASTEST = ('write "objective: cheapest"', 'write "objective: fastest"')
-_ONE_JOB = f"a job file says what is best for this job alone; {_CHEAPEST}"
+_ONE_JOB = f"the objective of a job file is for this job only; {_CHEAPEST}"
 _OBJECTIVES = _one_of(
     "cheapest",
     "fastest",
     hints={
-        "deadline": f'{_CHEAPEST} and, on a line of its own, "deadline: 48h"',
-        "budget": f'{_FASTEST} and, on a line of its own, "budget: 250 USD"',
+        "deadline": f'{_CHEAPEST} and, on a separate line, "deadline: 48h"',
+        "budget": f'{_FASTEST} and, on a separate line, "budget: 250 USD"',
         "balanced": 'write "objective: {cost: 0.5, time: 0.5}"',
         **dict.fromkeys(("cost", "price", "cheap", "min_cost", "minimize_cost"), _CHEAPEST),
         **dict.fromkeys(("time", "speed", "fast", "throughput", "makespan", "performance", "min_time"), _FASTEST),
@@ -303,7 +303,7 @@ _read_name = _matching(
 
 
 def _unlike_ids(kind: str) -> Callable[[str], str]:
-    """A name that cannot be the id of a job or group: commands take either, and an id counts first."""
+    """A name that cannot be the id of a job or group: commands accept both, and try the id first."""
 
     def read(name: str) -> str:
         if is_id(kind, name[: len(kind)].lower() + name[len(kind) :].upper()):
@@ -360,7 +360,7 @@ Sharding = Annotated[model.Sharding, PlainValidator(_one_of(*get_args(model.Shar
 
 
 def is_name(value: object) -> bool:
-    """Whether a job can be called that."""
+    """Whether this is a valid job name."""
     try:
         return bool(_read_name(value))
     except BadValueError:

@@ -1,1 +1,1 @@
-"""Task files of SkyPilot and dstack: recognised, and turned into a job file with a list of what is not in it."""
+"""Recognises task files of SkyPilot and dstack, and converts them to a job file and a list of what it lacks."""

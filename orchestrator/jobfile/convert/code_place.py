@@ -1,7 +1,7 @@
-"""Where the code of a task file lies on this machine, seen from the folder of the job file.
+"""Where the code of a task file is on this machine, relative to the folder of the job file.
 
-SkyPilot copies one folder; dstack maps files and a repository to places in a container, below its working folder. Must
-not know: what the code does.
+SkyPilot copies one folder; dstack maps files and a repository to places in a container, below its working folder. This
+module must not depend on what the code does.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _DSTACK_FOLDER = "/workflow"
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """That of the task file, to which its paths are relative, and that of the job file."""
+    """The folder of the task file, to which its paths are relative, and the folder of the job file."""
 
     source: Path
     target: Path
 
     def place(self, path: str) -> CodePlace:
-        """Where a path of the task file is, on this machine and as seen from the job file."""
+        """The place of a path of the task file: on this machine, and relative to the job file."""
         full = os.path.normpath(os.path.join(self.source.absolute(), os.path.expanduser(path)))
         return CodePlace(full, self.seen(path))
 
     def seen(self, path: str) -> str:
-        """A path of the task file as the job file names it."""
+        """A path of the task file as it is written in the job file."""
         expanded = os.path.expanduser(path)
         if os.path.isabs(expanded) or path.startswith("~") or self.source.absolute() == self.target.absolute():
             return os.path.normpath(path)
@@ -40,30 +40,33 @@ class Folders:
 
 
 def skypilot_place(draft: Draft, workdir: object, folders: Folders) -> CodePlace:
-    """The folder `workdir`, which SkyPilot seeks below the folder where `sky` is called."""
+    """The folder `workdir`, which for SkyPilot is relative to the folder where `sky` is called."""
     if isinstance(workdir, dict):
-        draft.to_do(("workdir",), "no repository is cloned", "clone it beside the job file and name its folder")
+        draft.to_do(("workdir",), "Tradewind clones no repository", "clone it next to the job file and name its folder")
         return folders.place(".")
     place = folders.place(workdir if isinstance(workdir, str) and workdir.strip() else ".")
     if workdir is None:
         draft.changed(
-            ("workdir",), "without a workdir SkyPilot copies no code: train.workdir is the folder of the task file"
+            ("workdir",),
+            "without workdir, SkyPilot copies no code; train.workdir is set to the folder of the task file",
         )
     elif not os.path.isdir(place.folder):
-        hint = "it is relative to the job file here, to the folder where sky is called there"
+        hint = "here it is relative to the job file; in SkyPilot, to the folder where sky is called"
         draft.to_do(("workdir",), f"the folder {place.folder} does not exist", hint)
     return place
 
 
 def dstack_place(draft: Draft, task: Mapping[str, Any], folders: Folders) -> CodePlace:
-    """What lies in the working folder of the container; other files become `data`."""
+    """The content of the working folder of the container; other files become `data`."""
     working = str(task.get("working_dir") or _DSTACK_FOLDER)
     code: dict[str, str] = {}
     repos = task.get("repos")
     for index, repo in enumerate(repos if isinstance(repos, list) else ()):
         local, target = _pair(repo, "local_path")
         if local is None or "://" in local or "@" in local:
-            draft.to_do(("repos", index), "no repository is cloned", "clone it beside the job file and name its folder")
+            draft.to_do(
+                ("repos", index), "Tradewind clones no repository", "clone it next to the job file and name its folder"
+            )
         else:
             code[os.path.normpath(os.path.join(working, target or "."))] = local
     files = task.get("files")
@@ -82,7 +85,7 @@ def dstack_place(draft: Draft, task: Mapping[str, Any], folders: Folders) -> Cod
     folder, local = next(iter(within.items()))
     steps = len(Path(os.path.relpath(folder, working)).parts)
     above = os.path.normpath(os.path.join(folders.place(local).folder, *[".."] * steps))
-    draft.changed(("files",), f"train.workdir is the folder that holds {os.path.basename(folder)}")
+    draft.changed(("files",), f"train.workdir is the folder that contains {os.path.basename(folder)}")
     return folders.place(os.path.relpath(above, folders.source.absolute()))
 
 

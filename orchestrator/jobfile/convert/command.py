@@ -1,7 +1,7 @@
-"""Shell commands of a task file -> the one Python program that they start, and what else they do. Nothing is run.
+"""Shell commands of a task file -> the one Python program that they start, and their other effects. Runs nothing.
 
-Only what reads the same without a shell is understood; at anything else (loops, conditions, substitutions) it gives up
-and says at which line.
+It understands only commands that mean the same without a shell. At anything else (loops, conditions, substitutions) it
+stops and reports the line.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 _OPERATORS = ";&|<>()"
 _REDIRECT = re.compile(r"(?:(?<=\s)|^)[12&]?>>?\s*(?:&[12]|(/dev/\w+)|[^\s;|&<>]+)")
-_TO_FILE = "\ue080"  # a word in the place of a redirection to a file
+_TO_FILE = "\ue080"  # a word that stands for a redirection to a file
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _SYNTAX = frozenset(";&|<>()#$*?{}~`")
-_SHIELD = 0xE000  # + a character that quotes take the meaning from; the private range of Unicode
+_SHIELD = 0xE000  # + a character that has no special meaning because it is quoted; private range of Unicode
 _ONLY_SAYS = re.compile(r"""(?:echo|printf)(?:\s+(?:'[^']*'|"[^"]*"|[^\s'"`;&|<>()]+))*""")
 _EXPANDED = re.compile(r"^~|[*?]|\{[^}]*(?:,|\.\.)[^}]*\}")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.ASCII | re.DOTALL)
@@ -62,9 +62,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A Python program that a line starts: a file, or a module when `is_module`. `processes` is how many of it the line
-    starts on one machine, and `nodes` on how many machines; None when it does not say. `torchrun`: started by it.
-    `unknown` says what of it only a shell on the machine knows."""
+    """A Python program that a line starts: a file, or a module if `is_module`. The line starts `processes` of it on
+    each of `nodes` machines (None: not stated). `torchrun`: it is started by torchrun. `unknown` describes the parts
+    that only a shell on the machine can evaluate."""
 
     line: Line
     target: str
@@ -79,13 +79,11 @@ class Program:
 
 @dataclass(slots=True)
 class Commands:
-    """What a list of commands does. `writes_file`: lines that only write a file. `not_read`: where it stopped being
-    plain commands; then nothing is certain."""
+    """The effects of a list of commands. `writes_file`: lines that only write a file. `not_read`: the first line that
+    is not a plain command; if there is one, nothing is certain."""
 
     programs: list[Program] = field(default_factory=list)
-    prepares: list[tuple[Line, str, str]] = field(
-        default_factory=list
-    )  # the command by itself, "" if unclear; its folder
+    prepares: list[tuple[Line, str, str]] = field(default_factory=list)  # the command, "" if unclear; its folder
     others: list[tuple[Line, str]] = field(default_factory=list)
     variables: list[tuple[Line, str, str]] = field(default_factory=list)
     substituted: list[tuple[Line, str]] = field(default_factory=list)
@@ -99,7 +97,7 @@ class _NotPlainError(Exception):
 
 
 def read_commands(lines: Iterable[Line], variables: Mapping[str, str], gpus: int | None) -> Commands:
-    """What `lines` do where `variables` are set, on a machine with `gpus` GPUs (None: unknown)."""
+    """The effects of `lines` with these `variables`, on a machine with `gpus` GPUs (None: unknown)."""
     found = Commands()
     known = dict(variables)
     folder = "."
@@ -107,14 +105,14 @@ def read_commands(lines: Iterable[Line], variables: Mapping[str, str], gpus: int
         try:
             for words in _simple_commands(line, found):
                 folder = _read(line, words, folder, known, gpus, found)
-        except (_NotPlainError, ValueError):  # ValueError: a quotation that does not end on its line
+        except (_NotPlainError, ValueError):  # ValueError: a quote that is not closed on its line
             found.not_read = line
             break
     return found
 
 
 def _joined(lines: Iterable[Line]) -> Iterator[Line]:
-    """Lines without comments and blank ones; those that end in a backslash with what follows."""
+    """The lines without comments and blank lines. A line that ends in a backslash is joined with the next one."""
     begun: Line | None = None
     for line in lines:
         text = line.text.strip()
@@ -163,9 +161,9 @@ def _simple_commands(line: Line, found: Commands) -> Iterator[list[str]]:
 
 
 def _shielded(text: str) -> str:
-    """`text` with what is only text within its quotes put out of the reach of the rules for shell syntax.
+    """`text` with quoted characters replaced, so that the rules for shell syntax do not apply to them.
 
-    Raises _NotPlainError for a substitution within double quotes, and for text that has such characters already.
+    Raises _NotPlainError for a substitution within double quotes, and for text that already has replacement characters.
     """
     shielded: list[str] = []
     quote, escaped = "", False
@@ -190,7 +188,7 @@ def _unshielded(text: str) -> str:
 
 
 def _read(line: Line, words: list[str], folder: str, known: dict[str, str], gpus: int | None, found: Commands) -> str:
-    """Take one command in. Returns the folder that the next one runs in. Raises _NotPlainError."""
+    """Process one command. Returns the folder in which the next command runs. Raises _NotPlainError."""
     to_file = _TO_FILE in words
     words = [word for word in words if word != _TO_FILE]
     if words[:1] == ["export"]:
@@ -231,7 +229,7 @@ def _read(line: Line, words: list[str], folder: str, known: dict[str, str], gpus
 
 
 def _alone(words: list[str]) -> str:
-    """A command that prepares the machine, as text; empty where its meaning depends on the shell around it."""
+    """A command that prepares the machine, as text; empty if its meaning depends on the surrounding shell."""
     if words[0] in _CHANGE_THE_SHELL or any("$" in word or _EXPANDED.search(word) for word in words):
         return ""
     return shlex.join(map(_unshielded, words))
@@ -267,7 +265,7 @@ def _program(
 
 
 def _without_runner(words: list[str]) -> list[str]:
-    """Without `uv run`, `poetry run` and the like, which choose the environment of the program."""
+    """The words without `uv run`, `poetry run` and so on, which choose the environment of the program."""
     if len(words) > 2 and words[0] in ("uv", "poetry", "pipenv", "pdm") and words[1] == "run":
         return words[2:] if not words[2].startswith("-") else words
     return words
@@ -286,7 +284,7 @@ def _plain(
 def _launched(
     line: Line, words: list[str], known: Mapping[str, str], gpus: int | None, found: Commands
 ) -> Program | None:
-    """The program of torchrun, with how many processes it starts on one machine, and on how many (by default 1)."""
+    """The program of torchrun, with its number of processes per machine and of machines (by default 1)."""
     counts: dict[str, int | None] = {"nproc_per_node": 1, "nnodes": 1}
     is_module = False
     while words and words[0].startswith("-"):
@@ -312,12 +310,12 @@ def _launched(
 
 
 def _only_known_later(names: Iterable[str]) -> str:
-    """Why a line with these variables and patterns cannot be taken over."""
-    return f"the value of {', '.join(names)} is only known when it runs"
+    """Why a line with these variables and patterns cannot be converted."""
+    return f"the value of {', '.join(names)} is known only at run time"
 
 
 def _resolved(text: str, known: Mapping[str, str], line: Line, found: Commands) -> tuple[str, tuple[str, ...]]:
-    """`text` with the values of its variables, and the names of those that have none here."""
+    """`text` with the values of its variables, and the names of variables that have no value here."""
     unknown: list[str] = []
 
     def value(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""A job file in the making: its fields so far, and a note for everything that is not in it as it was in the source."""
+"""Draft: the fields of a job file found so far, with a note for everything that differs from the source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Outcome = Literal["left out", "changed", "to do"]
 
 STARTED_BY_RANK = (
     "the program is started once per process, with RANK, WORLD_SIZE and so on set as by torchrun",
-    "let train.script be the program itself, without torchrun, and set resources.processes if it is not one per GPU",
+    "set train.script to the program, without torchrun, and set resources.processes if you need other than one per GPU",
 )
 """What to check, and how, in a job on several machines."""
 
@@ -35,7 +35,7 @@ _VARIABLE: TypeAdapter[str] = TypeAdapter(Variable)
 
 
 def masked(text: str) -> str:
-    """A command without what looks like a secret in it."""
+    """A command without the parts that look like secrets."""
     for pattern in _SECRET_IN_TEXT:
         text = pattern.sub(r"\1...", text)
     return text
@@ -48,8 +48,8 @@ def looks_secret(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What became of one field of a task file. `left out`: it is not in the job file. `changed`: the job file says it
-    in another way, or means something else by it. `to do`: you have to act. `line` and `column` are 1-based."""
+    """What happened to one field of a task file. `left out`: it is not in the job file. `changed`: the job file writes
+    it in another way, or it means something else there. `to do`: you have to act. `line` and `column` are 1-based."""
 
     path: str
     line: int
@@ -66,9 +66,9 @@ class Note:
 
 @dataclass(slots=True)
 class Draft:
-    """`job` has the fields of a job file; `train` is the section of that name. `fill_in` are lines that stand as
-    comments where the reader must complete `train`; empty if it is complete. `unmounted` are the paths of places that
-    the source mounts and a job does not, each with what is there for the program instead."""
+    """`job` has the fields of a job file, `train` those of its section `train`. `fill_in` are comment lines that say
+    what the reader must add to `train`; empty if it is complete. `unmounted` are the paths that the source mounts and a
+    job does not, each with the program's alternative."""
 
     path: str
     source_map: SourceMap
@@ -97,15 +97,15 @@ class Draft:
             self.notes.append(note)
 
     def add_name(self, name: object, otherwise: str) -> None:
-        """A name in the form that ours have; `otherwise` where the source has none."""
+        """Set the job's name, changed to a valid one; `otherwise` if the source has none."""
         given = str(name) if name not in (None, "") else otherwise
         legal = re.sub(r"[^A-Za-z0-9._-]+", "-", given).strip("._-")[:63] or "job"
         self.job["name"] = legal
         if name not in (None, "") and legal != given:
-            self.changed(("name",), f"is {legal} here", "a name has letters, digits, . _ and -, and at most 63 of them")
+            self.changed(("name",), f"is {legal} here", "a name may have letters, digits, . _ and -, at most 63")
 
     def add_labels(self, labels: object, loc: Loc) -> None:
-        """Take over the labels that a job file can have; note the others."""
+        """Copy the labels that are valid in a job file; note the others."""
         if not isinstance(labels, dict):
             return
         kept = {str(k): str(v) for k, v in labels.items() if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", str(k))}
@@ -113,7 +113,7 @@ class Draft:
         self.changed(loc, "label the job here, not its machines")
 
     def add_variable(self, name: str, value: object, loc: Loc, *, line: int | None = None) -> str | None:
-        """One environment variable. Returns its value where commands may use it: not that of a secret."""
+        """Add an environment variable. Returns its value if commands may use it, which a secret's value may not."""
         if _REGISTRY_LOGIN.fullmatch(name):
             self.left_out(loc, "jobs run without a container image", line=line)
             return None
@@ -121,30 +121,30 @@ class Draft:
             _VARIABLE.validate_python(name)
         except ValidationError:
             self.left_out(
-                loc, "is not a name that a job may set", "RANK, MASTER_ADDR and the like are set for it", line=line
+                loc, "is not a name that a job may set", "Tradewind sets RANK, MASTER_ADDR and so on", line=line
             )
             return None
         text = "" if value is None else str(value)
         if not text:
             self._secret(name)
-            self.changed(loc, "has no value: it is taken from your environment when you submit", line=line)
+            self.changed(loc, "has no value; Tradewind takes it from your environment when you submit", line=line)
             return None
         if (looks_secret(name) and not text.isdecimal()) or _INTERPOLATED_SECRET.search(text):
             self._secret(name)
-            hint = f"export {name} before you submit; the file should not hold it"
+            hint = f"export {name} before you submit; the file should not contain it"
             self.changed(loc, "looks like a secret: its value is not copied", hint, line=line)
             return None
         self.train.setdefault("env", {})[name] = text
         return text
 
     def ask_about_unmounted(self, loc: Loc, name: str, value: object, *, line: int | None = None) -> None:
-        """Note that `name` has a path, as its value or within it, in a place that is not mounted."""
+        """Note that the value of `name` is or contains a path below a place that is not mounted."""
         for path, remedy in self.unmounted.items():
             if re.search(rf"(?:^|[=:,]){re.escape(path.rstrip('/'))}(?:[/:,]|$)", str(value)):
                 self.to_do(loc, f"{name}: {path} is not mounted in a job", remedy, line=line)
 
     def add_secrets(self, names: Iterable[tuple[str, bool]], loc: Loc) -> None:
-        """`names` with whether the source has a value for each, which is never copied."""
+        """Add `names`, each with whether the source has a value for it. The value is never copied."""
         for name, with_value in names:
             try:
                 self._secret(_VARIABLE.validate_python(name))

@@ -1,4 +1,4 @@
-"""A task of dstack -> a job file. Its fields mean what they do in dstack's reference of `type: task`."""
+"""A task of dstack -> a job file. Fields have the meaning of dstack's reference of `type: task`."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _SHAPES = {
     "spot_policy": SPOT_POLICY,
 }
 _NO_CONTAINER = ("jobs run in the machine's own Python, without a container", "")
-_NO_POOL = ("a machine is rented for a job and given back after it", "")
+_NO_POOL = ("a machine is rented for one job and released after it", "")
 _LEFT_OUT = {
-    "availability_zones": ("zones are not chosen", "set where.regions"),
+    "availability_zones": ("you cannot choose zones", "set where.regions"),
     "creation_policy": _NO_POOL,
     "docker": _NO_CONTAINER,
     "entrypoint": _NO_CONTAINER,
@@ -61,7 +61,7 @@ _LEFT_OUT = {
     "idle_duration": _NO_POOL,
     "image": _NO_CONTAINER,
     "instance_name": _NO_POOL,
-    "max_price": ("there is no limit per hour", 'limit the whole job: "budget: 250 USD"'),
+    "max_price": ("there is no limit on the hourly price", 'limit the cost of the whole job: "budget: 250 USD"'),
     "nvcc": _NO_CONTAINER,
     "pool_name": _NO_POOL,
     "ports": ("a job opens no ports", ""),
@@ -69,17 +69,17 @@ _LEFT_OUT = {
     "privileged": _NO_CONTAINER,
     "registry_auth": _NO_CONTAINER,
     "reservation": ("reservations are not used", ""),
-    "schedule": ("jobs are not repeated", "submit it when it should run"),
+    "schedule": ("jobs are not repeated", "submit the job when it should run"),
     "setup": ("has no effect in dstack", ""),
     "shell": ("commands are not run in a shell", ""),
-    "single_branch": ("no repository is cloned", ""),
+    "single_branch": ("Tradewind clones no repository", ""),
     "startup_order": ("a job runs on one node", ""),
     "stop_criteria": ("a job runs on one node", ""),
-    "stop_duration": ("a program has 5 seconds to save when it must stop", ""),
+    "stop_duration": ("a program that must stop has 5 seconds to save", ""),
     "termination_idle_time": _NO_POOL,
     "termination_policy": _NO_POOL,
     "user": _NO_CONTAINER,
-    "utilization_policy": ("low utilization ends no job", "train.stall_after ends a job that stalls"),
+    "utilization_policy": ("low utilization does not end a job", "train.stall_after ends a job that stalls"),
     "volumes": ("volumes are not mounted", "keep results in run.output_dir"),
 }
 _GPU_VENDORS = frozenset({"nvidia"})
@@ -88,9 +88,9 @@ _MOST_MEMORY_GB = 10_000.0
 
 
 def from_dstack(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[dict[str, str], int | None]:
-    """Fill the draft from everything but the code and the commands. `otherwise` names a task without a name.
+    """Fill the draft with everything except the code and the commands. `otherwise` is the name if the task has none.
 
-    Returns the variables that commands may use, and the number of GPUs if it is certain.
+    Returns the variables that commands may use, and the number of GPUs if it is known.
     """
     draft.add_name(task.get("name"), otherwise)
     for name, value in task.items():
@@ -144,14 +144,14 @@ def _add_python(draft: Draft, version: object) -> None:
     try:
         draft.train["python"] = TypeAdapter(PythonVersion).validate_python(str(version))
     except ValidationError:
-        draft.left_out(("python",), f"{version} is not a version that a job can have", "write \"python: '3.12'\"")
+        draft.left_out(("python",), f"{version} is not a supported Python version", "write \"python: '3.12'\"")
     else:
-        hint = "delete train.python to run in the machine's own Python, which has torch"
+        hint = "delete train.python to use the Python of the machine, which has torch"
         draft.changed(("python",), "the machine must have it installed", hint)
 
 
 def _variables(draft: Draft, env: object) -> Iterator[tuple[str, str]]:
-    """A mapping, or a list of NAME=VALUE and of NAME alone, whose value comes from the environment."""
+    """The variables of a mapping, or of a list of NAME=VALUE and NAME; NAME takes its value from the environment."""
     items: list[tuple[str, object, Loc]] = []
     if isinstance(env, dict):
         items = [(str(name), value, ("env", name)) for name, value in env.items()]
@@ -166,7 +166,7 @@ def _variables(draft: Draft, env: object) -> Iterator[tuple[str, str]]:
 
 
 def _add_resources(draft: Draft, resources: Mapping[str, Any], wanted: dict[str, Any]) -> int | None:
-    """Returns the number of GPUs of a machine if it is certain."""
+    """Returns the number of GPUs of a machine if it is known."""
     gpus = None
     for name, value in resources.items():
         loc: Loc = ("resources", name)
@@ -182,11 +182,13 @@ def _add_resources(draft: Draft, resources: Mapping[str, Any], wanted: dict[str,
             if size is not None:
                 wanted["memory"] = size
             else:
-                draft.left_out(loc, "says no least size", 'write "memory: 64 GiB" under resources')
+                draft.left_out(loc, "has no minimum size", 'write "memory: 64 GiB" under resources')
         elif name == "disk":
-            draft.left_out(loc, "a disk is sized by the job's data and checkpoints, and by disk_gb of its provider")
+            draft.left_out(
+                loc, "the disk's size follows from the job's data and checkpoints, and disk_gb of the provider"
+            )
         elif name == "shm_size":
-            draft.left_out(loc, "shared memory is not limited: there is no container")
+            draft.left_out(loc, "shared memory is not limited, because there is no container")
         else:
             draft.left_out(loc, "is not a dstack field either", did_you_mean(name, ("gpu", "cpu", "memory", "disk")))
     return gpus
@@ -202,9 +204,9 @@ def _least(draft: Draft, value: object, loc: Loc) -> str:
         ends = bool(dots)
         high = after or None
     if ends and high is not None:
-        draft.changed(loc, f"the upper end {high} is dropped")
+        draft.changed(loc, f"the upper limit {high} is left out")
     elif not ends:
-        draft.changed(loc, "means at least so much here, not exactly")
+        draft.changed(loc, "means at least this much here, not exactly")
     return text
 
 
@@ -215,14 +217,14 @@ def _add_cpu(draft: Draft, value: object, loc: Loc, wanted: dict[str, Any]) -> N
     else:
         arch, _, count = str(value).rpartition(":")
     if arch not in ("", "x86"):
-        draft.left_out(loc, f"{arch}: the architecture is not chosen")
+        draft.left_out(loc, f"{arch}: you cannot choose the architecture")
     low = _least(draft, count, loc) if count != "" else ""
     if low.isdecimal() and int(low) > 0:
         wanted["cpu"] = int(low)
 
 
 def _add_gpu(draft: Draft, value: object, loc: Loc, wanted: dict[str, Any]) -> int | None:
-    """`A100:80GB:2`, `24GB..40GB`, `A10G,A100`, a number, or a mapping of the same. Returns how many."""
+    """`A100:80GB:2`, `24GB..40GB`, `A10G,A100`, a number, or a mapping of the same. Returns the number of GPUs."""
     spec = _gpu_spec(value)
     count_text = _least(draft, spec["count"], loc) if ".." in spec["count"] else spec["count"]
     count = int(count_text) if count_text.isdecimal() else 1
@@ -230,7 +232,7 @@ def _add_gpu(draft: Draft, value: object, loc: Loc, wanted: dict[str, Any]) -> i
         return None
     for extra in ("total_memory", "compute_capability"):
         if spec[extra]:
-            draft.left_out((*loc, extra), "GPUs are chosen by name or by the memory of each")
+            draft.left_out((*loc, extra), "GPUs are chosen by name or by memory per GPU")
     if spec["vendor"] in _OTHER_VENDORS and not spec["name"]:
         draft.to_do(loc, f"GPUs of {spec['vendor']} are chosen by name", "name GPUs in resources.gpu")
         wanted["gpu"] = spec["vendor"]
@@ -251,9 +253,7 @@ def _add_gpu(draft: Draft, value: object, loc: Loc, wanted: dict[str, Any]) -> i
         kinds = spec["name"].split(",")
     if not spec["name"]:
         kinds = kinds_with_memory(low, high)
-        draft.changed(
-            loc, f"lists every kind of GPU that fits ({len(kinds)})", "shorten the list to those that you mean"
-        )
+        draft.changed(loc, f"lists every kind of GPU that fits ({len(kinds)})", "delete the kinds that you do not want")
     gpus = [f"{kind}:{count}" if count > 1 else kind for kind in dict.fromkeys(kinds)]
     if gpus:
         wanted["gpu"] = gpus[0] if len(gpus) == 1 else gpus
@@ -286,7 +286,7 @@ def _gpu_spec(value: object) -> dict[str, str]:
 
 
 def _memory_range(text: str) -> tuple[float, float]:
-    """GB of one GPU, at least and at most."""
+    """The lowest and highest memory of one GPU in GB."""
     low, dots, high = text.partition("..")
     least = _gb(low, 0.0)
     return least, _gb(high, _MOST_MEMORY_GB) if dots or not text else least
@@ -303,10 +303,10 @@ def _instance_types(draft: Draft, names: object, wanted: dict[str, Any]) -> None
     gpus = [gpu.removesuffix(":1") for name in names if (gpu := gpus_of(str(name)))]
     if gpus and "gpu" not in wanted:
         wanted["gpu"] = gpus[0] if len(set(gpus)) == 1 else list(dict.fromkeys(gpus))
-        draft.changed(("instance_types",), "any machine with these GPUs will do", "tradewind offers lists them")
+        draft.changed(("instance_types",), "any machine with these GPUs is allowed", "tradewind offers lists them")
     else:
         draft.left_out(
-            ("instance_types",), "machines are named by what is in them", "write resources: gpu, cpu, memory"
+            ("instance_types",), "a job file does not name machine types", "write resources: gpu, cpu, memory"
         )
 
 
@@ -314,8 +314,8 @@ def _add_capacity(draft: Draft, policy: object) -> None:
     capacity = {"spot": ["spot"], "auto": ["spot", "on_demand"]}.get(str(policy), ["on_demand"])
     draft.job["capacity"] = capacity
     if policy is None:
-        hint = "write [spot, on_demand] to let it save: a program that attaches survives preemptions"
-        draft.changed(("type",), "without spot_policy dstack rents on demand, so capacity is on_demand", hint)
+        hint = "write [spot, on_demand] to save money: a program that calls trainers.attach() survives preemptions"
+        draft.changed(("type",), "without spot_policy, dstack rents on demand, so capacity is on_demand", hint)
 
 
 def _add_where(draft: Draft, task: Mapping[str, Any]) -> None:
@@ -325,12 +325,12 @@ def _add_where(draft: Draft, task: Mapping[str, Any]) -> None:
         clouds = [CLOUDS.get(str(name)) for name in backends]
         for index, name in enumerate(backends):
             if clouds[index] is None:
-                draft.left_out(("backends", index), f"{name} is not a cloud that Tradewind knows")
+                draft.left_out(("backends", index), f"{name} is not a known cloud")
         if kept := [cloud for cloud in clouds if cloud]:
             where["clouds"] = list(dict.fromkeys(kept))
         elif names := [str(name) for name in backends if is_pattern(str(name))]:
             where["clouds"] = names
-            hint = "set where.clouds, or leave it out for all that are enabled"
+            hint = "set where.clouds, or leave it out for all enabled clouds"
             draft.to_do(("backends",), "Tradewind knows none of these clouds", hint)
     regions = task.get("regions")
     if isinstance(regions, list) and (names := [str(name) for name in regions if is_pattern(str(name))]):
@@ -346,7 +346,7 @@ def _add_limits(draft: Draft, task: Mapping[str, Any]) -> None:
         try:
             parse_duration(longest)
             draft.job["max_duration"] = longest
-            draft.changed(("max_duration",), "counts the time of training only, not that of waiting for machines")
+            draft.changed(("max_duration",), "counts only training time, not the wait for machines")
         except BadValueError:
             draft.left_out(("max_duration",), "is not a duration", 'write it like "48h"')
     retry = task.get("retry")
@@ -354,5 +354,5 @@ def _add_limits(draft: Draft, task: Mapping[str, Any]) -> None:
     if retry is False or (isinstance(events, list) and "error" not in events):
         draft.job["retries"] = 0
     if isinstance(retry, dict) and retry.get("duration") is not None:
-        message = "a job waits for machines as long as it takes, and its own errors are retried by number"
+        message = "a job waits for machines without a limit; after its own errors it gets a fixed number of retries"
         draft.left_out(("retry", "duration"), message, 'set "retries" or "deadline"')

@@ -1,4 +1,4 @@
-"""Names of GPUs, clouds and sizes in SkyPilot's and dstack's files -> those of a job file."""
+"""Converts names of GPUs, clouds and sizes from SkyPilot's and dstack's files to those of a job file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLOUDS = {
         *("verda", "vultr"),
     )
 } | {"do": "digitalocean", "datacrunch": "verda"}
-"""The clouds that both tools and our catalogue know: their name -> ours."""
+"""The clouds that both tools and our catalogue know, from their name to ours."""
 
 _UNITS = {"k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB", "p": "PiB"}
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:([kmgtp])i?b?)?", re.ASCII | re.IGNORECASE)
@@ -35,7 +35,7 @@ def is_pattern(name: str) -> bool:
 
 
 def kinds_named(name: str) -> list[str]:
-    """Every kind of GPU that a name without a memory size may mean: `A100` -> `[A100-40GB, A100-80GB]`."""
+    """All kinds of GPU that a name without a memory size may mean: `A100` -> `[A100-40GB, A100-80GB]`."""
     exact = canonical_gpu(name)
     if exact is None:
         return []
@@ -46,13 +46,13 @@ def kinds_named(name: str) -> list[str]:
 
 
 def kinds_with_memory(low_gb: float, high_gb: float) -> list[str]:
-    """The NVIDIA kinds of GPU with so much memory each."""
+    """The kinds of NVIDIA GPU with memory in this range."""
     real = [gpu for gpu in GPUS.values() if not gpu.simulated and gpu.interconnect != "InfinityFabric"]
     return [gpu.name for gpu in real if low_gb <= gpu.memory_bytes / GB <= high_gb]
 
 
 def gpus_of(instance_type: str) -> str | None:
-    """`A100-40GB:8` for `p4d.24xlarge`; None if the catalogue knows no GPU machine of that name."""
+    """`A100-40GB:8` for `p4d.24xlarge`; None if the catalogue has no GPU machine of that name."""
     for cloud in dict.fromkeys(CLOUDS.values()):
         for kind in instance_types(cloud):
             if kind.name == instance_type:

@@ -1,4 +1,4 @@
-"""Files and folders that a task file brings to its machine -> the `data` of a job file."""
+"""Converts the files and folders that a task file mounts to the `data` of a job file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STORES = {"s3": "s3", "gcs": "gs"}
 
 
 def substituted(text: str, known: Mapping[str, str]) -> str:
-    """`${NAME}` and `$NAME` replaced by their values, where they have one."""
+    """`text` with `${NAME}` and `$NAME` replaced by their values, if they have one."""
     return _VARIABLE.sub(lambda match: known.get(match[1] or match[2], match[0]), text)
 
 
@@ -41,7 +41,7 @@ def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
             add_mount(draft, loc, target, each)
         return
     if writable and _CHECKPOINTS.search(target):
-        hint = "call trainers.attach(); checkpoint.to says where they go"
+        hint = "call trainers.attach(); checkpoint.to sets where they are stored"
         draft.left_out(loc, "checkpoints are kept by Tradewind", hint)
         draft.unmounted[target] = _FOR_CHECKPOINTS
     elif not isinstance(source, str) or not source or (writable and _RESULTS.search(target)):
@@ -53,7 +53,7 @@ def add_mount(draft: Draft, loc: Loc, target: str, source: object) -> None:
 
 
 def add_volume(draft: Draft, target: str) -> None:
-    """A volume, which may hold anything, is not mounted at `target`: its name says what it is for, if anything does."""
+    """Note that a volume is not mounted at `target`. Only its name may show what it is for."""
     remedy = _FOR_DATA_OR_RESULTS
     if _CHECKPOINTS.search(target):
         remedy = _FOR_CHECKPOINTS
@@ -72,17 +72,17 @@ def _located(source: Mapping[str, Any], store: str | None) -> object:
 def _add_data(draft: Draft, loc: Loc, target: str, source: str, writable: bool) -> None:
     url = scheme(source)
     if "$" in target or "$" in source:
-        draft.left_out(loc, "has a variable whose value is only known when it runs", "write data: source and mount")
+        draft.left_out(loc, "has a variable whose value is known only at run time", "write data: source and mount")
     elif url is not None and url not in OBJECT_STORES:
         draft.left_out(loc, f"{url}:// is not a source of data", COPY_DATA)
     elif not target.startswith("/"):
         hint = "name its path in train.args, or write data: source and mount"
-        draft.left_out(loc, f"{target}: data is mounted at absolute paths", hint)
+        draft.left_out(loc, f"{target}: data needs an absolute path", hint)
     else:
         draft.job.setdefault("data", []).append({"source": source, "mount": target})
         if url is not None:
             draft.to_do(loc, "not supported yet: fetching data from object stores", COPY_DATA)
         elif source != target:
-            draft.to_do(loc, "not supported yet: mounting data at another path", "mount it at its own path")
+            draft.to_do(loc, "not supported yet: mounting data at another path", "set mount to its source path")
         if writable:
-            draft.changed(loc, "is read, never written", "results go to run.output_dir and outputs")
+            draft.changed(loc, "is read-only", "write results to run.output_dir and name them in outputs")

@@ -1,4 +1,4 @@
-"""Whose task file this is. Its top-level fields tell: a mistake in a file of ours is not taken for another tool's."""
+"""Recognises a task file by its top-level fields. A mistake in a Tradewind file does not look like another tool's."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SKYPILOT_RESOURCES = frozenset(
 
 
 def recognise(tree: object, path: str) -> Tool | None:
-    """The tool whose task file `tree` is; None for a job or group file of ours and for anything else."""
+    """The tool whose task file `tree` is; None for a Tradewind job or group file and for anything else."""
     if not isinstance(tree, Mapping) or "train" in tree or "jobs" in tree:
         return None
     name = PurePath(path).name
@@ -41,7 +41,7 @@ def recognise(tree: object, path: str) -> Tool | None:
 
 
 def recognise_documents(text: str, path: str) -> Tool | None:
-    """The same for a text of several YAML documents, such as a pipeline of SkyPilot; None if it is not readable."""
+    """The same for several YAML documents in one text, such as a SkyPilot pipeline; None if it cannot be read."""
     try:
         trees = list(yaml.load_all(text, Loader=yaml.BaseLoader))
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError):

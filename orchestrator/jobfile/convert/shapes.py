@@ -1,4 +1,4 @@
-"""The kinds of values that SkyPilot's and dstack's fields have. A value of another kind is noted and left out."""
+"""The kinds of values that SkyPilot's and dstack's fields have. Values of other kinds are noted and left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.jobfile.convert.draft import Draft
 from orchestrator.jobfile.source.source_map import Loc
 
 Shape = tuple[Callable[[object], bool], str]
-"""Whether a value is of the kind, and how to say that it is not."""
+"""Whether a value is of the kind, and the message if it is not."""
 
 
 def _is_text(value: object) -> bool:
@@ -39,7 +39,7 @@ SPOT_POLICY: Shape = (
 
 
 def note_odd_values(draft: Draft, fields: Mapping[str, Any], shapes: Mapping[str, Shape], around: Loc = ()) -> None:
-    """Note each of the `fields` whose value is not of its kind; an empty one is none."""
+    """Note each of the `fields` whose value is of the wrong kind. Empty fields are ignored."""
     for name, value in fields.items():
         fits, what = shapes.get(name, (lambda _: True, ""))
         if value is not None and not fits(value):

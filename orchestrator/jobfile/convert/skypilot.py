@@ -1,4 +1,4 @@
-"""A task file of SkyPilot -> a job file. Its fields mean what they do in SkyPilot's YAML reference."""
+"""A task file of SkyPilot -> a job file. Fields have the meaning of SkyPilot's YAML reference."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ _RESOURCE_SHAPES = {
     "any_of": MAPPINGS,
     "ordered": MAPPINGS,
 }
-_NO_DISK = "a disk is sized by the job's data and checkpoints, and by disk_gb of its provider"
+_NO_DISK = "the disk's size follows from the job's data and checkpoints, and disk_gb of the provider"
 _LEFT_OUT = {
     "accelerator_args": ("TPUs are not offered", ""),
-    "autostop": ("a machine is given back as soon as its job ends or moves", ""),
+    "autostop": ("a machine is released as soon as its job ends or moves", ""),
     "disk_size": (_NO_DISK, ""),
     "disk_tier": (_NO_DISK, ""),
     "ephemeral_storage": (_NO_DISK, ""),
-    "hooks": ("a job has no hooks", "trainers.attach() saves before a machine goes"),
-    "image_id": ("jobs run in the machine's own Python, without a container or image of yours", ""),
+    "hooks": ("a job has no hooks", "trainers.attach() saves before a machine is lost"),
+    "image_id": ("jobs run in the machine's own Python, without your container or image", ""),
     "local_disk": (_NO_DISK, ""),
-    "max_hourly_cost": ("there is no limit per hour", 'limit the whole job: "budget: 250 USD"'),
-    "network_tier": ("networks are not chosen", ""),
+    "max_hourly_cost": ("there is no limit on the hourly price", 'limit the cost of the whole job: "budget: 250 USD"'),
+    "network_tier": ("you cannot choose networks", ""),
     "ports": ("a job opens no ports", ""),
     "priority": ("jobs have no priority", ""),
     "priority_class": ("jobs have no priority", ""),
@@ -78,7 +78,7 @@ _LEFT_OUT = {
     "config": ("settings are not in a job file", "see tradewind config show"),
     "event_callback": ("there are no callbacks for events", "read them with tradewind events"),
     "pool": ("there are no pools of machines", ""),
-    "inputs": ("data is named in file_mounts", ""),
+    "inputs": ("data comes from file_mounts", ""),
     "outputs": ("results are named in a job file's outputs", ""),
     "experimental": ("settings are not in a job file", ""),
 }
@@ -86,7 +86,7 @@ _LEFT_OUT = {
 
 @dataclass(slots=True)
 class _Wanted:
-    """One of the alternatives of `resources`."""
+    """One alternative of `resources`."""
 
     gpus: list[str] = field(default_factory=list)
     cloud: str = ""
@@ -98,9 +98,9 @@ class _Wanted:
 
 
 def from_skypilot(draft: Draft, task: Mapping[str, Any], otherwise: str) -> tuple[dict[str, str], int | None]:
-    """Fill the draft from everything but `workdir`, `setup` and `run`. `otherwise` names a task without a name.
+    """Fill the draft with everything except `workdir`, `setup` and `run`. `otherwise` is the name if the task has none.
 
-    Returns the variables that commands may use, and the number of GPUs if it is certain.
+    Returns the variables that commands may use, and the number of GPUs if it is known.
     """
     draft.add_name(task.get("name"), otherwise)
     for name in task:
@@ -147,7 +147,7 @@ def _mount_source(source: object, known: Mapping[str, str]) -> object:
 
 
 def _add_resources(draft: Draft, resources: Mapping[str, Any]) -> int | None:
-    """Returns the number of GPUs of a machine if it is certain."""
+    """Returns the number of GPUs of a machine if it is known."""
     note_odd_values(draft, {key: resources.get(key) for key in ("any_of", "ordered")}, _RESOURCE_SHAPES, ("resources",))
     base = {key: value for key, value in resources.items() if key not in ("any_of", "ordered")}
     _pass_over(draft, base, ("resources",))
@@ -163,13 +163,13 @@ def _add_resources(draft: Draft, resources: Mapping[str, Any]) -> int | None:
                 wanted.append(_one(draft, {k: (v, (*loc, k)) for k, v in item.items()}, outside))
     if isinstance(resources.get("ordered"), list):
         draft.changed(
-            ("resources", "ordered"), "the order is not kept", "the objective decides: cheapest, unless you say"
+            ("resources", "ordered"), "the order is not kept", "the objective decides; the default is cheapest"
         )
     wanted = wanted or [_one(draft, {}, base)]
     _combine(draft, wanted, ("resources", "any_of" if "any_of" in resources else "ordered"))
     if not any("use_spot" in each for each in (base, *_choices(resources))):
-        hint = "write [spot, on_demand] to let it save: a program that attaches survives preemptions"
-        draft.changed(("resources",), "without use_spot SkyPilot rents on demand, so capacity is on_demand", hint)
+        hint = "write [spot, on_demand] to save money: a program that calls trainers.attach() survives preemptions"
+        draft.changed(("resources",), "without use_spot, SkyPilot rents on demand, so capacity is on_demand", hint)
     counts = {gpu.partition(":")[2] or "1" for each in wanted for gpu in each.gpus}
     count = counts.pop() if len(counts) == 1 else ""
     return int(count) if count.isdecimal() else None
@@ -185,7 +185,7 @@ def _gpus_in(item: Mapping[str, Any]) -> bool:
 
 
 def _pass_over(draft: Draft, fields: Mapping[str, Any], loc: Loc) -> None:
-    """Note the fields that a job file has no place for, and values that say nothing."""
+    """Note the fields that a job file does not have, and values without effect."""
     note_odd_values(draft, fields, _RESOURCE_SHAPES, loc)
     for name, value in fields.items():
         if name in _LEFT_OUT:
@@ -201,12 +201,12 @@ def _pass_over(draft: Draft, fields: Mapping[str, Any], loc: Loc) -> None:
         if isinstance(restarts := recovery.get("max_restarts_on_errors"), int):
             draft.job["retries"] = restarts
     if isinstance(recovery, str) or (isinstance(recovery, dict) and recovery.get("strategy")):
-        message = "after a preemption a job goes to whatever offer is best then"
+        message = "after a preemption, a job moves to the offer that is best then"
         draft.left_out((*loc, "job_recovery"), message)
 
 
 def _one(draft: Draft, own: Mapping[str, tuple[Any, Loc]], base: Mapping[str, Any]) -> _Wanted:
-    """One alternative: its `own` fields with their places, and those of `resources` around it."""
+    """One alternative, from its `own` fields with their places, and the common fields of `resources`."""
     fields = {name: (value, ("resources", name)) for name, value in base.items()} | dict(own)
     wanted = _Wanted()
     for name, (value, loc) in fields.items():
@@ -228,7 +228,7 @@ def _one(draft: Draft, own: Mapping[str, tuple[Any, Loc]], base: Mapping[str, An
 
 
 def _gpus(draft: Draft, value: object, loc: Loc) -> Iterator[str]:
-    """`H100:8`, a list or a set of such, or a mapping to counts -> `H100:8` in our names."""
+    """`H100:8`, a list or a set of such names, or a mapping of names to counts -> `H100:8` in our names."""
     if isinstance(value, str) and value.strip().startswith(("{", "[")):
         value = [each.strip(" '\"") for each in value.strip(" {}[]").split(",")]
     if isinstance(value, dict):
@@ -236,7 +236,7 @@ def _gpus(draft: Draft, value: object, loc: Loc) -> Iterator[str]:
     else:
         items = [(str(each), None) for each in (value if isinstance(value, list) else [value])]
     if isinstance(value, list) and len(value) > 1:
-        draft.changed(loc, "the order is not kept", "the objective decides: cheapest, unless you say")
+        draft.changed(loc, "the order is not kept", "the objective decides; the default is cheapest")
     if not any(canonical_gpu(text.partition(":")[0]) for text, _ in items):
         draft.to_do(loc, "Tradewind knows none of these", "name GPUs in resources.gpu: tradewind offers lists them")
         yield from (text for text, _ in items)
@@ -246,23 +246,23 @@ def _gpus(draft: Draft, value: object, loc: Loc) -> Iterator[str]:
         gpu = canonical_gpu(name)
         number = count or after or "1"
         if gpu is None:
-            draft.left_out(loc, f"{name} is not offered", did_you_mean(name, GPUS) or "TPUs and other chips are not")
+            draft.left_out(loc, f"{name} is not offered", did_you_mean(name, GPUS) or "nor are TPUs and other chips")
         elif not re.fullmatch(r"\d{1,4}(\.\d+)?", number) or float(number) == 0:
-            draft.left_out(loc, f"{text}: this is not a count of GPUs")
+            draft.left_out(loc, f"{text}: this is not a number of GPUs")
         else:
             whole = math.ceil(float(number))
             if whole != float(number):
-                draft.changed(loc, f"{text}: a GPU is rented whole")
+                draft.changed(loc, f"{text}: only whole GPUs can be rented")
             yield f"{gpu}:{whole}" if whole > 1 else gpu
 
 
 def _instance_type(draft: Draft, name: str, loc: Loc, wanted: _Wanted) -> None:
     gpu = gpus_of(name)
     if gpu is None:
-        draft.left_out(loc, "machines are named by what is in them", "write resources: gpu, cpu, memory")
+        draft.left_out(loc, "a job file does not name machine types", "write resources: gpu, cpu, memory")
     else:
         wanted.gpus = wanted.gpus or [gpu.removesuffix(":1")]
-        draft.changed(loc, f"any machine with {gpu.replace(':', ' x ')} will do", "tradewind offers lists them")
+        draft.changed(loc, f"any machine with {gpu.replace(':', ' x ')} is allowed", "tradewind offers lists them")
 
 
 def _cpus(draft: Draft, text: str, loc: Loc) -> int | None:
@@ -271,7 +271,7 @@ def _cpus(draft: Draft, text: str, loc: Loc) -> int | None:
         draft.left_out(loc, "is not a number of CPUs", 'write "cpu: 4" under resources')
         return None
     if not match[2]:
-        draft.changed(loc, "means at least so many here, not exactly")
+        draft.changed(loc, "means at least this many here, not exactly")
     return math.ceil(float(match[1]))
 
 
@@ -280,7 +280,7 @@ def _memory(draft: Draft, text: str, loc: Loc) -> str | None:
     if size is None:
         draft.left_out(loc, "is not a size", 'write "memory: 64 GiB" under resources')
     elif not text.strip().endswith("+"):
-        draft.changed(loc, "means at least so much here, not exactly")
+        draft.changed(loc, "means at least this much here, not exactly")
     return size
 
 
@@ -297,20 +297,20 @@ def _place(draft: Draft, name: str, text: str, loc: Loc, wanted: _Wanted) -> Non
             wanted.unknown_cloud = cloud.partition("/")[0]
             draft.to_do(
                 loc,
-                f"{cloud} is not a cloud that Tradewind knows",
-                "set where.clouds, or leave it out for all that are enabled",
+                f"{cloud} is not a known cloud",
+                "set where.clouds, or leave it out for all enabled clouds",
             )
     if region not in ("", "*"):
         if is_pattern(region):
             wanted.region = region
         else:
-            draft.left_out(loc, f"{region} is not the name of a region")
+            draft.left_out(loc, f"{region} is not a region name")
     if zone not in ("", "*"):
-        draft.left_out(loc, "zones are not chosen", "set where.regions to its region")
+        draft.left_out(loc, "you cannot choose zones", "set where.regions to its region")
 
 
 def _combine(draft: Draft, wanted: list[_Wanted], loc: Loc) -> None:
-    """The fields of the job that allow each of the alternatives."""
+    """Fill in the fields of the job that allow each of the alternatives."""
     resources: dict[str, Any] = {}
     gpus = list(dict.fromkeys(gpu for each in wanted for gpu in each.gpus))
     if gpus:
@@ -320,7 +320,7 @@ def _combine(draft: Draft, wanted: list[_Wanted], loc: Loc) -> None:
     if memories := [each.memory for each in wanted if each.memory is not None]:
         resources["memory"] = min(memories, key=parse_size)
     if len(set(memories)) > 1 or len(set(cpus)) > 1:
-        draft.changed(loc, "one demand of CPUs and memory holds for all alternatives", "look at resources")
+        draft.changed(loc, "all alternatives have the same CPUs and memory", "check resources")
     where: dict[str, Any] = {}
     if all(each.cloud or each.unknown_cloud for each in wanted):
         known = [each.cloud for each in wanted if each.cloud]
@@ -332,8 +332,8 @@ def _combine(draft: Draft, wanted: list[_Wanted], loc: Loc) -> None:
     kinds = {(tuple(each.gpus), each.cloud, each.region, each.spot) for each in wanted}
     differing = [len({kind[index] for kind in kinds}) > 1 for index in (0, 1, 3)] + [len({k[2] for k in kinds}) > 1]
     if sum(differing) > 1:
-        message = "every combination of the alternatives is allowed, not only those that stand together"
-        draft.changed(loc, message, "narrow resources.gpu, where or capacity down")
+        message = "every combination of the alternatives is allowed, not only the listed ones"
+        draft.changed(loc, message, "restrict resources.gpu, where or capacity")
     draft.job |= {"resources": resources} if resources else {}
     draft.job["capacity"] = capacity
     draft.job |= {"where": where} if where else {}

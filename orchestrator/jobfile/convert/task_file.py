@@ -1,4 +1,4 @@
-"""A task file of SkyPilot or dstack -> the text of a job file, with a note for everything that is not in it.
+"""A task file of SkyPilot or dstack -> the text of a job file, with a note for everything that it lacks.
 
 Nothing is run or fetched, and no value of a secret is copied.
 """
@@ -30,8 +30,8 @@ _ORDER = ("name", "labels", "train", "data", "resources", "capacity", "where", "
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A task file as a job file. `job` has its fields, `text` is the file with comments. `notes` say what of the task
-    file is not in it, is in it otherwise, or is left to you; `problems` what our own parser still refuses."""
+    """A task file as a job file. `job` has its fields, `text` is the file with comments. `notes` list the fields of the
+    task file that are missing, changed or left to you; `problems` are the mistakes that our parser still finds."""
 
     kind: ClassVar[str] = "conversion"
     source: str
@@ -43,9 +43,9 @@ class Conversion:
 
 
 def convert_file(path: str | Path, to: str | Path | None = None) -> Conversion:
-    """Convert the task file `path` into a job file for the path `to` (None: beside it). Writes nothing.
+    """Convert the task file `path` to a job file for the path `to` (None: next to it). Writes nothing.
 
-    Raises SpecError where it cannot be read, or is not a task file of SkyPilot or dstack.
+    Raises SpecError if the file cannot be read, or is not a task file of SkyPilot or dstack.
     """
     name, text = str(path), read_text(path)
     tree, source_map, tool = _read(text, name)
@@ -79,7 +79,7 @@ _TRAIN_ORDER = ("entry", "script", "args", "setup", "python", "workdir", "env", 
 
 
 def write_conversion(conversion: Conversion, to: str | Path, *, force: bool = False) -> None:
-    """Write the job file. Raises UsageError where one is already, unless `force`, and where none can be."""
+    """Write the job file. Raises UsageError if it exists, unless `force`, and if it cannot be written."""
     try:
         write_whole(Path(to), conversion.text, replace=force)
     except FileExistsError:
@@ -89,12 +89,14 @@ def write_conversion(conversion: Conversion, to: str | Path, *, force: bool = Fa
 
 
 def _read(text: str, name: str) -> tuple[dict[str, Any], SourceMap, Tool]:
-    """The values as the tools themselves read them (by YAML 1.1), the positions, and whose file it is."""
+    """The values as the tools read them (by YAML 1.1), the positions, and the tool."""
     try:
         _, source_map, findings = read_yaml(text)
     except YamlSyntaxError as error:
         if (tool := recognise_documents(text, name)) is not None:
-            problem = Problem(name, error.mark.line, 1, "", f"is a {tool} file of several tasks", "one file per task")
+            problem = Problem(
+                name, error.mark.line, 1, "", f"is a {tool} file of several tasks", "write one file per task"
+            )
             raise SpecError([problem]) from None
         problem = Problem(name, error.mark.line, error.mark.column, "", f"not valid YAML: {error}")
         raise SpecError([problem]) from None
@@ -114,7 +116,7 @@ def _read(text: str, name: str) -> tuple[dict[str, Any], SourceMap, Tool]:
     kind = str(tree.get("type") or "task") if tool == "dstack" else "service" if tree.get("service") else "task"
     if kind != "task":
         at = source_map.of(Finding(("service" if tool == "SkyPilot" else "type",), "", at="key"))
-        message = f"is a {kind} of {tool}, and a job is a training that ends"
+        message = f"is a {kind} of {tool}, but a job is a training run that ends"
         raise SpecError([Problem(name, at.line, at.column, "", message, "convert its training task")])
     return tree, source_map, tool
 
@@ -126,7 +128,7 @@ def _with_text_keys(value: object) -> Any:
 
 
 def _lines(text: str, source_map: SourceMap, tree: Mapping[str, Any], field: str) -> list[Line]:
-    """The commands of a field, line by line, with where they stand in the file."""
+    """The commands of a field, line by line, with their positions in the file."""
     value = tree.get(field)
     items = (
         [((field, index), each) for index, each in enumerate(value)] if isinstance(value, list) else [((field,), value)]
@@ -148,7 +150,7 @@ def _stem(path: str | Path) -> str:
 
 
 def _problems(text: str, to: str | Path | None, folders: Folders) -> tuple[Problem, ...]:
-    """What stands between the result and its submission."""
+    """The problems that prevent the result from being submitted."""
     label = "the job file" if to is None else str(to)
     try:
         parse_job(text, folders.target / "job.yaml", submitting=True)

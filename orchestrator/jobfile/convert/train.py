@@ -1,7 +1,7 @@
 """The section `train` of a job file from the commands of a task file.
 
-What would not run as it did is not guessed: the section then has comments that say what to fill in, and our own parser
-refuses the file until that is done.
+If it is not certain that the program would run as before, nothing is guessed: comments in the section say what to fill
+in, and our parser refuses the file until that is done.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_STEPS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """Where the code lies: `folder` on this machine, and `workdir` as the job file names it."""
+    """Where the code is: `folder` on this machine, and `workdir` as written in the job file."""
 
     folder: str
     workdir: str
@@ -41,21 +41,24 @@ def add_train(
     for line, name, value in commands.variables:
         draft.add_variable(name, value, loc, line=line.number)
     for line, name in commands.substituted:
-        draft.changed(loc, f"${name} is replaced by its value", "no shell expands it here", line=line.number)
+        draft.changed(loc, f"${name} is replaced by its value", "there is no shell to expand it", line=line.number)
     for line in commands.logs_to_file:
-        draft.left_out(loc, "logs are not written to a file of yours", "read it with tradewind logs", line=line.number)
+        draft.left_out(loc, "the log is not written to this file", "read it with tradewind logs", line=line.number)
     for line in commands.writes_file:
         draft.to_do(
-            loc, f"{_short(line.text)}: a job writes no file of its own", "let the program do it", line=line.number
+            loc, f"{_short(line.text)}: a job file cannot write files", "write them in the program", line=line.number
         )
     folder = commands.programs[0].folder if commands.programs else "."
     for line, command, within in commands.prepares:
         if command and within == folder:
             add_setup(draft, command, loc, line.number)
         else:
-            hint = "write train.setup: commands that need nothing but the environment of the job"
+            hint = "write it in train.setup, as commands that need only the environment of the job"
             draft.to_do(
-                loc, f"{_short(line.text)}: prepares the machine by more than a command", hint, line=line.number
+                loc,
+                f"{_short(line.text)}: prepares the machine with more than a simple command",
+                hint,
+                line=line.number,
             )
     place = _moved(place, commands.programs[0].folder) if len(commands.programs) == 1 else place
     draft.train["workdir"] = place.workdir
@@ -65,18 +68,18 @@ def add_train(
 
 
 def add_setup(draft: Draft, command: str, loc: Loc, line: int) -> None:
-    """One more command, or several lines of them, that prepare the machine."""
+    """Add one or more lines of commands that prepare the machine."""
     shown = masked(command)
     draft.train["setup"] = "\n".join(filter(None, [draft.train.get("setup"), shown]))
-    hint = "it is run once per machine, in an environment of the job's own, and again when it changes"
+    hint = "it runs once per machine, in the job's own environment, and again if it changes"
     draft.changed(loc, "becomes train.setup", hint, line=line)
     if shown != command:
         what = "a value that looks like a secret is not copied into train.setup"
-        draft.to_do(loc, what, "use a variable of train.secrets there", line=line)
+        draft.to_do(loc, what, "use a variable of train.secrets instead", line=line)
     if re.search(r"\b(conda|mamba|docker)\b", command):
-        draft.to_do(loc, "a job runs in a Python environment, not in one of conda or docker", "use pip", line=line)
+        draft.to_do(loc, "a job runs in a Python environment, without conda or docker", "use pip", line=line)
     if re.search(r"\$\{?(SKYPILOT|DSTACK)_", command):
-        draft.to_do(loc, "variables of another tool are not set here", "write their values", line=line)
+        draft.to_do(loc, "variables of the other tool are not set here", "write their values", line=line)
 
 
 @dataclass(slots=True)
@@ -97,13 +100,13 @@ class _FillIn:
         elif not commands.programs:
             self.ask(None, "the commands start no Python program")
         elif len(commands.programs) > 1:
-            self.ask(commands.programs[1].line, "a job is one program; call the others from it")
+            self.ask(commands.programs[1].line, "a job is one program; call the other programs from it")
         else:
             self.program(commands.programs[0])
 
     def ask(self, line: Line | None, why: str, guess: str = "") -> None:
-        """Ask the user to fill it in, with the reason and the original commands; our parser refuses the file until
-        then. `guess` is a suggestion."""
+        """Ask the user to fill in the section, with the reason and the original commands. Our parser refuses the file
+        until then. `guess` is a suggestion."""
         what = 'say which function to call: "entry: module:function" with args and steps (docs/training-code.md)'
         self.draft.to_do(self.loc, why, what, line=line.number if line is not None else None)
         self.draft.fill_in += [f"FILL IN: {why};", what, "It was:"]
@@ -115,24 +118,24 @@ class _FillIn:
         if program.unknown:
             self.ask(program.line, program.unknown)
         elif program.processes is None or program.nodes is None:
-            self.ask(program.line, "how many processes it starts is not said here", "script: file.py")
+            self.ask(program.line, "the number of processes is not stated here", "script: file.py")
         elif program.nodes != self.draft.job.get("resources", {}).get("nodes", 1):
-            self.ask(program.line, f"it is for {program.nodes} machines; say so in resources.nodes", "script: file.py")
+            self.ask(program.line, f"it is for {program.nodes} machines; set resources.nodes", "script: file.py")
         elif os.path.isabs(program.target) or program.target.startswith("~"):
-            self.ask(program.line, f"{program.target} lies outside the folder of the code", "script: file.py")
+            self.ask(program.line, f"{program.target} is outside the folder of the code", "script: file.py")
         else:
             if program.torchrun and program.processes is not None:
                 self.processes(program.processes, program.line)
             self.alone(program)
 
     def processes(self, count: int, line: Line) -> None:
-        """Start the program as torchrun does; one process per GPU is the default."""
+        """Set the number of processes, which are started as torchrun starts them. The default is one per GPU."""
         if count == 1 or count != self.gpus:
             self.draft.job.setdefault("resources", {})["processes"] = count
         self.draft.changed(self.loc, STARTED_BY_RANK[0], line=line.number)
 
     def alone(self, program: Program) -> None:
-        """The program without its launcher."""
+        """Add the program without its launcher."""
         target = os.path.normpath(program.target) if not program.is_module else program.target
         module = target if program.is_module else target.removesuffix(".py").replace(os.sep, ".")
         words = program.arguments
@@ -152,7 +155,7 @@ class _FillIn:
         self.draft.changed(self.loc, f"calls {module}:main with these arguments", line=line.number)
         self.arguments({_python(name): value for name, value in args.items()}, line)
         if not {"steps", "epochs"} & self.draft.train.keys():
-            what = 'FILL IN: how many optimizer steps it trains, such as "steps: 20000"'
+            what = 'FILL IN: the number of optimizer steps, such as "steps: 20000"'
             self.draft.fill_in.append(what)
             self.draft.to_do(self.loc, "the number of training steps is missing", "add train.steps", line=line.number)
 
@@ -166,14 +169,14 @@ class _FillIn:
             self.draft.to_do(self.loc, f"{script}: {what}", "see docs/training-code.md", line=line.number)
 
     def arguments(self, given: dict[str, object] | tuple[str, ...], line: Line) -> None:
-        """`args`, and the length of the training where they say it: forecasts are made from it."""
+        """Add `args`, and the training length if they state it: forecasts need it."""
         if given:
             self.draft.train["args"] = given if isinstance(given, dict) else list(given)
         args = given if isinstance(given, dict) else _options(given)
         for name, value in _paths(given):
             self.draft.ask_about_unmounted(self.loc, name, value, line=line.number)
         for name in filter(looks_secret, args):
-            what = "arguments are shown in lists and logs: do not put secrets there"
+            what = "arguments appear in lists and logs: do not put secrets there"
             self.draft.to_do(self.loc, f"--{name}: {what}", "read it from the environment", line=line.number)
         for field, names in (("steps", _STEPS), ("epochs", _EPOCHS)):
             for name, value in args.items():
@@ -184,7 +187,7 @@ class _FillIn:
 
 
 def _named(words: tuple[str, ...]) -> tuple[dict[str, object] | None, bool]:
-    """The arguments by name, None where one has no name or comes twice; and whether a script must get the very words,
+    """The arguments by name, None if one has no name or appears twice; and whether a script must get the exact words,
     because one is a flag without a value."""
     args: dict[str, object] = {}
     flags = False
@@ -202,7 +205,7 @@ def _named(words: tuple[str, ...]) -> tuple[dict[str, object] | None, bool]:
 
 
 def _paths(given: dict[str, object] | tuple[str, ...]) -> Iterator[tuple[str, object]]:
-    """The arguments that may hold paths, each with what it is called."""
+    """The arguments that may contain paths, each with its name."""
     if isinstance(given, dict):
         yield from ((f"--{name}", value) for name, value in given.items())
         return
@@ -215,7 +218,7 @@ def _paths(given: dict[str, object] | tuple[str, ...]) -> Iterator[tuple[str, ob
 
 
 def _options(words: tuple[str, ...]) -> dict[str, object]:
-    """The value after each `--name` among words that are not all of that form."""
+    """The value after each `--name`; other words are ignored."""
     options: dict[str, object] = {}
     for word, following in zip(words, (*words[1:], ""), strict=True):
         name, equals, text = word[2:].partition("=")
@@ -225,7 +228,7 @@ def _options(words: tuple[str, ...]) -> dict[str, object]:
 
 
 def _value(text: str) -> object:
-    """A number where the program reads the same from it: one that is written as it was, or with an exponent."""
+    """A number if the program reads the same value from it: if it prints as it was written, or has an exponent."""
     if _NUMBER.fullmatch(text):
         number = float(text) if re.search(r"[.eE]", text) else int(text)
         if abs(number) < 2**63 and (str(number) == text or re.search(r"[eE]", text)):
@@ -234,7 +237,7 @@ def _value(text: str) -> object:
 
 
 def _fits(source: ast.Module | None, module: str, args: dict[str, object]) -> bool:
-    """Whether the source has a function `main` that takes just these arguments by name."""
+    """Whether the source has a function `main` that takes exactly these arguments by name."""
     entry = f"{module}:main"
     train = {"args": {_python(name): value for name, value in args.items()}}
     return source is not None and settled(source, entry) and not any(misfits(source, entry, train))
@@ -253,7 +256,7 @@ def _attaches(source: ast.Module) -> bool:
 
 
 def _moved(place: CodePlace, folder: str) -> CodePlace:
-    """After `cd folder`; SkyPilot's and dstack's own folders for the code are where it lies here."""
+    """The place after `cd folder`. SkyPilot's and dstack's own code folders map to the place of the code here."""
     for root in ("~/sky_workdir", "/workflow", "~", "/"):
         if folder == root or folder.startswith(f"{root.rstrip('/')}/"):
             folder = os.path.relpath(folder, root) if root in ("~/sky_workdir", "/workflow") else folder

@@ -1,6 +1,6 @@
-"""A job file's text from its values, with comments. What is written reads back as the same values by YAML 1.2.
+"""Writes the text of a job file from its values, with comments. By YAML 1.2 it reads back as the same values.
 
-The rules of the library's own writer are others: it leaves the text 1e-4 bare, which is a number to us.
+The library's own writer follows other rules: it writes the text 1e-4 without quotes, which for us is a number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WIDTH = 100
 
 
 def write_job(job: Mapping[str, Any], header: Iterable[str], fill_in: Sequence[str]) -> str:
-    """The text of a job file: `header` as comments at its top, `fill_in` as comments that open the section `train`."""
+    """The text of a job file: `header` as comments at its top, `fill_in` as comments at the start of `train`."""
     lines = [*map(comment, header)]
     for key, value in job.items():
         if key == "train":
@@ -32,7 +32,7 @@ def write_job(job: Mapping[str, Any], header: Iterable[str], fill_in: Sequence[s
 
 
 def comment(text: str) -> str:
-    """One line of comment, whatever the text holds."""
+    """One comment line; characters that cannot be printed become spaces."""
     return f"# {''.join(each if each.isprintable() else ' ' for each in text)}".rstrip()
 
 
@@ -52,7 +52,7 @@ def _field(key: str, value: Any, depth: int) -> list[str]:
 
 
 def _is_block(text: str) -> bool:
-    """Whether it reads back the same as the lines of a block."""
+    """Whether the text reads back unchanged from a block."""
     lines = text.split("\n")
     plain = all(line.isprintable() and "\ufeff" not in line and line == line.rstrip() for line in lines)
     return len(lines) > 1 and plain and lines[0] == lines[0].lstrip() != "" and lines[-1] != ""
@@ -81,7 +81,7 @@ def _scalar(value: Any) -> str:
 
 
 def _escaped(character: str) -> str:
-    """JSON's text is YAML's but for the characters that YAML allows only as an escape."""
+    """JSON text is valid YAML, except for characters that YAML allows only as an escape."""
     if character.isprintable() and character != "\ufeff":
         return character
     return f"\\U{ord(character):08X}"

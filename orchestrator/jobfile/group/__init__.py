@@ -1,4 +1,4 @@
-"""The group file: jobs that are decided together, inline or by their own files, and sweeps over a matrix of values."""
+"""The group file: jobs that are planned together, inline or in their own files, and sweeps over a matrix of values."""
 
 from orchestrator.jobfile.group.parse import is_group_file, load_group, parse_group
 

@@ -1,4 +1,4 @@
-"""Entry of a group file -> its jobs: one, or one for each combination of its matrix."""
+"""Converts an entry of a group file to its jobs: one, or one for each combination of its matrix."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from providers.money import whole_usd
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is known of a job. Even if some of its fields are wrong, its name and its `after` can be checked.
+    """What is known about a job. Even if some fields are wrong, its name and its `after` can be checked.
 
-    `at` is the place of its entry. `name`, and `base`, which is the name without values of the matrix, are None if they
-    are unknown or not valid. `after` has the place and text of each name there. `job` is None if a field is wrong.
+    `at` is the place of its entry. `name`, and `base` (the name without matrix values) are None if they are unknown or
+    not valid. `after` has the place and text of each of its names. `job` is None if a field is wrong.
     """
 
     at: Loc
@@ -52,16 +52,16 @@ class Rules:
     budget_nano_usd: int | None
     now_ms: int | None
     submitting: bool
-    project_of_jobs: str  # of jobs that do not name one
+    project_of_jobs: str  # of jobs that name no project
 
 
 class Entries:
-    """Makes the jobs of the entries of one group file, and adds what is wrong with them to `problems`."""
+    """Makes the jobs of the entries of one group file, and adds their mistakes to `problems`."""
 
     def __init__(self, top: Layer, shared: Sequence[Layer], rules: Rules, problems: list[Problem]) -> None:
         self._top, self._rules, self._problems = top, rules, problems
         self._read: dict[str | None, Layer] = {None: _lost_layer(top)}
-        self._alone: set[tuple[int, Loc, str]] = set()  # what is wrong with fields of one layer: place, _wrong
+        self._alone: set[tuple[int, Loc, str]] = set()  # mistakes in single layers: layer, place, _wrong
         self._shared = [self._checked_alone(each) for each in shared]
 
     def matrix(self, at: Loc, entry: Mapping[str, object]) -> Matrix:
@@ -107,8 +107,7 @@ class Entries:
     def _own(
         self, at: Loc, own: Mapping[str, object], combination: Combination, lost: set[Loc], told: Told
     ) -> tuple[EntryFields, tuple[tuple[Loc, str], ...]]:
-        """The fields that an entry has beside those of a job file, without those that are wrong; and the names in
-        `after`."""
+        """The valid fields that an entry has in addition to those of a job file; and the names in `after`."""
         tree = filled(own, combination, {}, lost)
         named = tree.get("after")
         place: Loc = (*at, "after")
@@ -143,10 +142,10 @@ class Entries:
             tree["name"] = full if is_name(base) else base
             base = base if is_name(base) else None
         elif isinstance(written, int | float):
-            base = texts.get(("name",), str(written))  # others name it so, when it is in quotes
+            base = texts.get(("name",), str(written))  # other jobs use the unquoted text as its name
         name = tree["name"] if whole and is_name(tree.get("name")) else None
         tree = with_absolute_paths(tree, lambda loc: merged.layer_of(loc).folder)
-        home = merged.layers[-2 if fields.file is not None else -1].folder  # of a field that is written nowhere
+        home = merged.layers[-2 if fields.file is not None else -1].folder  # for fields that are not in any layer
         spec, findings = checked(
             tree,
             Path(home),
@@ -181,8 +180,8 @@ class Entries:
         return found
 
     def _checked_alone(self, layer: Layer) -> Layer:
-        """Report the mistakes of a layer by itself, even in values that entries replace. In the layer that is returned,
-        the fields that misspelt ones probably stand for count as unreadable."""
+        """Report the mistakes of a layer by itself, even in values that entries replace. In the returned layer, fields
+        whose names were probably misspelt count as unreadable."""
         findings, _ = misused(layer.tree, Matrix(unread=None))
         meant: set[Loc | None] = set()
         try:
@@ -200,13 +199,13 @@ class Entries:
         return layer
 
     def _is_told(self, merged: Merged, finding: Finding) -> bool:
-        """Whether the finding was reported for a layer by itself: for that of its value or, if it is about a section,
-        for any layer that has part of the section."""
+        """Whether the finding was already reported for a single layer: the layer of its value or, if it is about a
+        section, any layer that has part of the section."""
         told = [(id(each), finding.loc, _wrong(finding)) in self._alone for each in merged.layers]
         return any(told) and (merged.is_section(finding.loc) or told[merged.index_of(finding.loc)])
 
     def _job_file(self, at: Loc, name: str | None) -> Layer:
-        """The job file that an entry names. If it cannot be read, the entry's field `file` is reported."""
+        """The job file that an entry names. If it cannot be read, reports the entry's field `file`."""
         if name not in self._read:
             self._read[name] = self._read_job_file(at, str(name))
         return self._read[name]
@@ -237,7 +236,7 @@ def _wrong(finding: Finding) -> str:
 
 
 def _meant(entry: Mapping[str, object]) -> frozenset[Loc]:
-    """The fields that the unknown fields of an entry probably stand for."""
+    """The fields that were probably meant by the unknown fields of an entry."""
     unknown = [key for key in entry if key not in OWN_FIELDS and key not in JobFile.model_fields]
     meant = {meant_field((key,), OWN_FIELDS) for key in unknown}
     return frozenset(loc for loc in meant if loc and _lacks(entry, loc))
@@ -250,7 +249,7 @@ def _lacks(tree: object, loc: Loc) -> bool:
 
 
 def _money(value: object) -> int | None:
-    """An amount in nano-USD; None if `value` is not an amount, which the schema reports."""
+    """An amount in nano-USD; None if `value` is not an amount (the schema reports that)."""
     try:
         return parse_money(value)
     except BadValueError:
@@ -258,7 +257,7 @@ def _money(value: object) -> int | None:
 
 
 def _lost_layer(top: Layer) -> Layer:
-    """Stands in for a job file that cannot be read."""
+    """A substitute for a job file that cannot be read."""
     return Layer({}, top.path, (), top.source_map, frozenset({()}))
 
 
@@ -268,7 +267,7 @@ def below(lost: Collection[Loc], at: Loc) -> frozenset[Loc]:
 
 
 def _about_entries(finding: Finding) -> Finding:
-    """A finding about an entry; if it is an unknown field, with a hint that knows the fields of entries."""
+    """A finding about an entry. For an unknown field, the hint includes the fields of entries."""
     if len(finding.loc) == 1 and finding.message == UNKNOWN:
         return replace(finding, hint=unknown_field_hint(finding.loc, OWN_FIELDS))
     return finding

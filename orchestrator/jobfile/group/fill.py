@@ -17,10 +17,10 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def name_of(written: str, combination: Combination) -> tuple[str, str]:
-    """(the name of the job, the same without the values that were not written into it).
+    """(the name of the job, the same without the values that were added to it).
 
     `train` with lr 0.1 and seed 1 -> `train-lr0.1-seed1`, `train`. `train-${matrix.lr}` -> `train-0.1-seed1`,
-    `train-0.1`. Characters that names do not have become `_`.
+    `train-0.1`. Characters that are not allowed in names become `_`.
     """
     base = _VALUE.sub(lambda match: _in_names(combination[match[1]][1]), written)
     used = set(_VALUE.findall(written))
@@ -29,8 +29,8 @@ def name_of(written: str, combination: Combination) -> tuple[str, str]:
 
 
 def misused(tree: Mapping[str, object], matrix: Matrix) -> tuple[list[Finding], set[Loc]]:
-    """(findings about placeholders that are malformed or not in the matrix; their places, and those of placeholders
-    whose values are unknown because the matrix itself is wrong)."""
+    """(findings about placeholders that are malformed or not in the matrix; their places, and the places of
+    placeholders whose values are unknown because the matrix is wrong)."""
     found: dict[Finding, None] = {}
     lost: set[Loc] = set()
     known = dict.fromkeys(matrix.combinations[0])
@@ -48,12 +48,12 @@ def _misuses(text: str, known: Collection[str], *, is_key: bool) -> Iterator[tup
     for match in meant(text):
         value, shown = _VALUE.match(text, match.start()), quoted(match[0].rstrip())
         if is_key:
-            yield f"{shown} stands in the name of a field", "write it in a value", ""
+            yield f"{shown} is in the name of a field", "use it only in values", ""
         elif value is None:
             name = match["name"]
             if name not in known:
                 name = nearest(name, known) or name or next(iter(known), "NAME")
-            yield f"{shown} does not stand for a value of the matrix", f"write ${{matrix.{name}}}", ""
+            yield f"{shown} is not a valid placeholder", f"write ${{matrix.{name}}}", ""
         elif value[1] not in known:
             has = f"the matrix has {', '.join(known)}" if known else "give the job a matrix with it"
             hint = did_you_mean(value[1], known) or has
@@ -61,7 +61,7 @@ def _misuses(text: str, known: Collection[str], *, is_key: bool) -> Iterator[tup
 
 
 def names_in(tree: object, loc: Loc) -> frozenset[str]:
-    """The names of the matrix values that the text at `loc` uses."""
+    """The names of the matrix values in the text at `loc`."""
     value = _at(tree, loc)
     return frozenset(_VALUE.findall(value)) if isinstance(value, str) else frozenset()
 
@@ -72,7 +72,7 @@ def has_values(tree: object, loc: Loc) -> bool:
 
 
 def _at(tree: object, loc: Loc) -> object:
-    """The value at `loc`. A single value stands for a list of one."""
+    """The value at `loc`. A single value counts as a list of one."""
     for part in loc:
         if isinstance(tree, dict):
             tree = tree.get(part)
@@ -84,11 +84,11 @@ def _at(tree: object, loc: Loc) -> object:
 def filled(
     tree: Mapping[str, object], combination: Combination, texts: dict[Loc, str], lost: Collection[Loc]
 ) -> dict[str, object]:
-    """The job's fields with each `${matrix.NAME}` replaced by its value, and MATRIX_NAME in its environment; those at
+    """The job's fields with each `${matrix.NAME}` replaced by its value, and MATRIX_NAME in its environment. Fields at
     the places `lost` are left empty.
 
-    A field that is only `${matrix.NAME}` gets the value itself, so numbers stay numbers; `texts` gets its text. The
-    job's name is left to `name_of`.
+    A field that is only `${matrix.NAME}` gets the value itself, so numbers stay numbers; `texts` gets its text.
+    `name_of` sets the job's name.
     """
     result = {key: _filled(value, combination, (key,), texts, lost) for key, value in tree.items()}
     if combination and isinstance(train := result.get("train"), dict):

@@ -1,6 +1,6 @@
-"""Layers: a job of a group is made of the group's defaults, its own job file and its entry; later ones win.
+"""Layers: a job of a group combines the group's defaults, its own job file and its entry; later layers win.
 
-Each value of the result remembers the layer that it came from, so that a mistake is reported where it was written.
+Each value of the result keeps a reference to its layer, so that a mistake is reported in the right file.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, dott
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A mapping of job fields: `tree`, which stands at `prefix` in the file `path`."""
+    """A mapping of job fields: `tree`, at `prefix` in the file `path`."""
 
     tree: dict[str, object]
     path: str
     prefix: Loc
     source_map: SourceMap
-    lost: frozenset[Loc] = frozenset()  # places in it whose values could not be read; () is all of it
-    shared: bool = False  # with other jobs, for which it is all right
+    lost: frozenset[Loc] = frozenset()  # places whose values could not be read; () is the whole layer
+    shared: bool = False  # with other jobs, for which it is valid
 
     @property
     def folder(self) -> str:
-        """To which the paths of its file are relative."""
+        """The folder to which the paths in the file are relative."""
         return str(Path(self.path).parent.absolute())
 
     def problem(self, finding: Finding) -> Problem:
-        """A finding about a place in `tree`, in the words of its file."""
+        """A finding about a place in `tree`, as a problem of the file."""
         placed = replace(finding, loc=(*self.prefix, *finding.loc))
         at = self.source_map.of(placed)
         return Problem(
@@ -42,7 +42,7 @@ class Layer:
 
 @dataclass(slots=True)
 class Merged:
-    """The layers' fields together, and which layer each place came from (the last one is the job's entry)."""
+    """The combined fields of the layers, and the layer of each place (the last layer is the job's entry)."""
 
     layers: Sequence[Layer]
     tree: dict[str, object] = field(default_factory=dict)
@@ -61,19 +61,19 @@ class Merged:
         return found
 
     def layer_of(self, loc: Loc) -> Layer:
-        """The layer that the value at a place came from."""
+        """The layer of the value at a place."""
         return self.layers[self.origin[loc]]
 
     def is_of_entry(self, loc: Loc) -> bool:
-        """Whether the value at a place came from the job's entry."""
+        """Whether the value at a place is from the job's entry."""
         return self.origin.get(loc) == len(self.layers) - 1
 
     def problem(self, finding: Finding) -> Problem:
-        """The finding at its place in the file that it was written in; something that is missing, at the nearest
-        section that exists."""
+        """The finding at its place in the right file. Something that is missing is reported at the nearest section that
+        exists."""
         index, entry, loc = self.index_of(finding.loc), len(self.layers) - 1, self._nearest(finding.loc)
         if self.layers[index].shared and self.is_section(loc) and loc[0] in JobFile.model_fields:
-            index = entry  # a shared section is all right for other jobs; this one has to complete it
+            index = entry  # a shared section is valid for other jobs; this job has to complete it
         return self.layers[index].problem(finding)
 
     def index_of(self, loc: Loc) -> int:
@@ -86,7 +86,7 @@ class Merged:
         return loc
 
     def is_section(self, loc: Loc) -> bool:
-        """Whether a mapping is at a place: several layers may have a part in it."""
+        """Whether there is a mapping at a place, which may combine several layers."""
         value: object = self.tree
         for part in loc:
             value = value.get(part) if isinstance(value, dict) else None
@@ -94,8 +94,8 @@ class Merged:
 
 
 def merge(layers: Sequence[Layer]) -> Merged:
-    """The fields of all layers: mappings are merged, anything else replaces what it meets, and so does what could not
-    be read. Empty keys are ignored."""
+    """The fields of all layers. Mappings are merged; other values, also unreadable ones, replace earlier values. Empty
+    keys are ignored."""
     merged = Merged(layers)
     for index, layer in enumerate(layers):
         for loc in layer.lost:
@@ -135,7 +135,7 @@ def _take_away(merged: Merged, loc: Loc) -> None:
 
 
 def _forget(merged: Merged, loc: Loc) -> None:
-    """Where the values at a place and below it came from."""
+    """Forget the layers of the values at a place and below it."""
     for gone in [each for each in merged.origin if each[: len(loc)] == loc]:
         del merged.origin[gone]
 

@@ -1,4 +1,4 @@
-"""Matrices: one job for each combination of values, which reach it as `${matrix.NAME}` and as MATRIX_NAME."""
+"""Matrices: one job for each combination of values. It gets the values as `${matrix.NAME}` and as MATRIX_NAME."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Combination = Mapping[str, tuple[object, str]]
 
 @dataclass(slots=True)
 class Matrix:
-    """The combinations of a matrix, the last name varying fastest, and what is wrong with it.
+    """The combinations of a matrix, the last name varying fastest, and the mistakes in it.
 
-    `whole`: none is missing. `unread`: the names without values that can be used; None if they are not known.
+    `whole`: no combination is missing. `unread`: names without usable values; None if the names are not known.
     """
 
     combinations: list[Combination] = field(default_factory=lambda: [{}])
@@ -35,7 +35,7 @@ class Matrix:
 
 
 def read_matrix(matrix: object, loc: Loc, texts: Mapping[Loc, str]) -> Matrix:
-    """Read the matrix at `loc`. Its valid part is used, so that mistakes elsewhere are found as well."""
+    """Read the matrix at `loc`. Its valid part is used, so that mistakes in other places are found too."""
     if not isinstance(matrix, dict) or not matrix:
         wrong = "is empty" if matrix in ({}, [], None, "") else "must be a mapping of lists"
         hint = "write it like {lr: [0.1, 0.01]}, or delete the field"
@@ -49,12 +49,14 @@ def read_matrix(matrix: object, loc: Loc, texts: Mapping[Loc, str]) -> Matrix:
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             found.append(Finding(at, "is not a valid name", "use letters, digits and _", "key"))
         elif (other := variables.setdefault(variable(key), key)) != key:
-            wrong = f"would be {variable(key)} in the job's environment, as {other} is"
-            found.append(Finding(at, wrong, "rename one of the two: capital letters make no difference", "key"))
+            wrong = f"would set {variable(key)} in the job's environment, as {other} does"
+            found.append(Finding(at, wrong, "rename one of the two; upper and lower case are the same here", "key"))
         elif not isinstance(values, list):
             found.append(Finding(at, "must be a list of values", f"write [{texts.get(at, _example(values))}]"))
         elif not values:
-            found.append(Finding(at, "has no values: no job would be made", "name at least one, or delete it"))
+            found.append(
+                Finding(at, "has no values, so there would be no jobs", "give at least one value, or delete the name")
+            )
         elif column := _column(values, at, texts, found):
             columns[key] = column
         unread |= {str(key)} - columns.keys()
@@ -77,12 +79,12 @@ def _column(values: list[object], at: Loc, texts: Mapping[Loc, str], found: list
         text = texts.get((*at, index), _text(value))
         written = text if isinstance(value, str | bool) else numbers.setdefault(value, text)
         if text in column:
-            found.append(Finding((*at, index), f"{quoted(value)} is there twice", "delete one of the two"))
+            found.append(Finding((*at, index), f"{quoted(value)} is listed twice", "delete one of the two"))
         elif written != text:
-            wrong = f"{quoted(value)} is there already, as {written:.60}"
+            wrong = f"{quoted(value)} is listed already, as {written:.60}"
             found.append(Finding((*at, index), wrong, "delete one of the two"))
         if any(meant(text)):
-            found.append(Finding((*at, index), "a value cannot be made of another one", "write it out"))
+            found.append(Finding((*at, index), "a value cannot contain a placeholder", "write the value itself"))
             continue
         column.setdefault(text, value)
     return [(value, text) for text, value in column.items()]
@@ -93,7 +95,7 @@ def _example(values: object) -> str:
 
 
 def variable(key: str) -> str:
-    """The environment variable that holds the value of that name."""
+    """The environment variable with the value of that name."""
     return f"MATRIX_{key.upper()}"
 
 

@@ -29,7 +29,7 @@ class Names:
             if each.name is not None and each.base is not None:
                 for name in {each.name, each.base}:
                     self._of.setdefault(name, []).append(each.name)
-        # A name in `after` may be that of a job whose own name is unknown.
+        # A name in `after` may refer to a job whose name is unknown.
         self._open = not whole or any(each.base is None for each in made)
         self._beginnings = tuple({each.base for each in made if each.name is None and each.base is not None})
 
@@ -41,8 +41,8 @@ class Names:
         return dict.fromkeys(name for _, given in made.after for name in self._of.get(given, ()))
 
     def unknown(self) -> Iterator[tuple[Finding, Made]]:
-        """Unknown names in `after`, with the jobs that have them. Only the first few get a similar name as a hint: each
-        takes milliseconds to find."""
+        """Unknown names in `after`, with their jobs. Only the first few get a similar name as a hint, because the
+        search takes milliseconds."""
         hints: dict[str, str] = {}
         for made in self._made:
             for loc, name in made.after:
@@ -68,14 +68,14 @@ class Names:
             if by_matrix:
                 both = " and ".join(_values(each.combination) for each in (first[str(made.name)], made))
                 hint = 'write a separator between the values in `name`, or make them differ in letters, digits or "._-"'
-                wrong = f"{both} give the same name of a job, {made.name}{more}"
+                wrong = f"{both} give the same job name, {made.name}{more}"
                 yield Finding((*at, "matrix"), wrong, hint)
             else:
-                hint = "give each job a name of its own: jobs of a group name each other"
+                hint = "give each job a different name: jobs of a group refer to each other by name"
                 yield Finding(at, f"a second job is named {made.name}{more}", hint)
 
     def cycles(self) -> Iterator[Finding]:
-        """Cycles in `after`: one for each set of jobs that all wait for each other."""
+        """Cycles in `after`: one for each set of jobs that wait for each other."""
         count = Counter(each.name for each in self._made)
         by_name = {each.name: each for each in self._made if each.name is not None and count[each.name] == 1}
         after = {name: [each for each in self._after(made) if each in by_name] for name, made in by_name.items()}

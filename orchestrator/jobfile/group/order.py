@@ -1,4 +1,4 @@
-"""Cycles in the order of a group's jobs."""
+"""Finds cycles in the order of a group's jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group file -> GroupSpec: all problems of the file and of its job files at once, each with its place."""
+"""Group file -> GroupSpec. Reports all problems of the file and of its job files at once, each with its place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_JOBS = ("jobs", "defaults")
 
 
 def is_group_file(path: str | Path) -> bool:
-    """Whether this is a group file: a mapping with `jobs`, or with `group` and without `train`, in whatever capitals.
+    """Whether this is a group file: a mapping with `jobs`, or with `group` and without `train`, in upper or lower case.
     Raises SpecError if it cannot be read."""
     value, _, _ = read_tree(read_text(path), path)
     return looks_like_group(value)
@@ -50,7 +50,7 @@ def parse_group(
 ) -> GroupSpec:
     """Check the text of the group file `path`; for the other arguments see `parse_job`.
 
-    A path is relative to the folder of the file that it was written in. Raises SpecError with every problem.
+    A path is relative to the folder of the file that contains it. Raises SpecError with every problem.
     """
     value, source_map, findings = read_tree(text, path)
     if isinstance(value, dict):
@@ -96,16 +96,16 @@ def _as_meant(
 
 
 def _of_group(finding: Finding) -> Finding:
-    """What a file cannot hold; if it is too long a list of jobs or of values, with the remedy for that."""
+    """The finding; if a list of jobs or of values is too long, with the remedy."""
     if finding.loc == ("jobs",):
-        return replace(finding, hint="make several groups of them")
+        return replace(finding, hint="split them into several groups")
     if finding.at == "key" and finding.loc[:1] == ("jobs",) and finding.loc[2:3] == ("matrix",):
         return replace(finding, hint="use fewer values")
     return finding
 
 
 def _in_order(problems: list[Problem], path: str) -> list[Problem]:
-    """The problems without repetitions (entries can share a job file): the group file's in its order, then others."""
+    """The problems without duplicates (entries can share a job file): first the group file's, in file order."""
     once = {(each.path, each.line, each.column, each.field, each.message): each for each in reversed(problems)}
     return sorted(reversed(once.values()), key=lambda each: (each.path != path, each.path, each.line, each.column))
 
@@ -123,7 +123,7 @@ class _Reader:
         self.problems.append(self.top.problem(finding))
 
     def group(self) -> GroupSpec | None:
-        """The group; None if something is wrong with its jobs."""
+        """The group; None if its jobs have mistakes."""
         file, wrong = self._file()
         project = None if "project" in wrong or ("project",) in self.top.lost else file.project
         rules = Rules(project, file.budget, self._now_ms, self._submitting, file.project)
@@ -141,7 +141,7 @@ class _Reader:
             if count > MOST_JOBS:
                 matrix = replace(matrix, combinations=matrix.combinations[:1], whole=False)
             if before <= MOST_JOBS < count:
-                self.report(Finding(at, f"more than {MOST_JOBS:,} jobs in one group", "make several groups of them"))
+                self.report(Finding(at, f"more than {MOST_JOBS:,} jobs in one group", "split them into several groups"))
             made += entries.jobs(at, entry, matrix)
         names = Names(made, whole=whole)
         self._tell(names, made)
@@ -165,7 +165,7 @@ class _Reader:
         self.problems += few(unknown, MOST_UNKNOWN, "unknown names")
 
     def _file(self) -> tuple[GroupFile, set[str]]:
-        """(the group's own fields; those of them that are wrong, which are reported and have their defaults here)."""
+        """(the group's own fields; the names of wrong ones, which are reported and replaced by their defaults)."""
         fields = {key: value for key, value in self.top.tree.items() if value is not None}
         context, lost = {"now_ms": self._now_ms}, set(self.top.lost)
         try:
@@ -186,7 +186,7 @@ class _Reader:
         return GroupFile.model_validate({**least, **right}, context=context), wrong
 
     def _shared(self) -> list[Layer]:
-        """What all jobs have: the defaults, and fields that should stand in them."""
+        """The layers of all jobs: the defaults, and misplaced fields that belong there."""
         path, source_map = self.top.path, self.top.source_map
         given = self.top.tree.get("defaults")
         unreadable = given is not None and not isinstance(given, dict)
@@ -214,9 +214,9 @@ def _misplaced(tree: Mapping[str, object]) -> list[str]:
 
 
 def _instead_of(name: str) -> tuple[str, str]:
-    """(the field of a group that was meant by another one, if any; what to write)."""
+    """(the field of a group that was probably meant, if any; the remedy)."""
     if name == "name":
-        return "group", 'a group is named by "group"'
+        return "group", 'the name of a group is in the field "group"'
     if name in OWN_FIELDS:
         return "", "write it in an entry of `jobs`"
     if name in JobFile.model_fields:

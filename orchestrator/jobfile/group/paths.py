@@ -1,4 +1,4 @@
-"""Paths of a job that several files describe: each is relative to the folder of the file that it was written in."""
+"""Paths of a job that several files describe: each is relative to the folder of the file that contains it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from orchestrator.jobfile.checks import absolute, scheme
 from orchestrator.jobfile.source.source_map import Loc
 
 PATHS: tuple[tuple[str | None, ...], ...] = (("train", "workdir"), ("data", None, "source"), ("checkpoint", "to"))
-"""The fields of a job file that are paths of this machine; None is each entry of a list."""
+"""The fields of a job file that are paths on this machine; None stands for each item of a list."""
 
 
 def with_absolute_paths(tree: dict[str, object], folder_of: Callable[[Loc], str]) -> dict[str, object]:
-    """The job's fields with absolute paths. `folder_of` is the folder of the file that the value at a place came
-    from."""
+    """The job's fields with absolute paths. `folder_of` returns the folder of the file that contains a value."""
     made: object = tree
     for path in PATHS:
         made = _made(made, path, (), folder_of)

@@ -1,4 +1,4 @@
-"""The group file as pydantic models: what it has beside the fields of job files."""
+"""The group file as pydantic models: the fields that it has in addition to those of job files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.jobfile.values import Deadline, Distinct, GroupName, Many, Mon
 from orchestrator.model import GROUP_POLICIES, GroupPolicy
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1000
-"""Of a job: if weights were further apart, the share of a light job would be less than a rounding error."""
+"""The limits of a job's weight: with a wider range, a light job's share would be less than a rounding error."""
 
 _OTHER_WORDS: dict[str, GroupPolicy] = {
     **dict.fromkeys(("cost", "min-cost", "cheap", "minimize-cost"), "cheapest"),
@@ -39,7 +39,7 @@ def _policy(value: object) -> GroupPolicy:
 
 def _job_weight(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not LEAST_WEIGHT <= value <= MOST_WEIGHT:
-        hint = f"a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,.0f}; 1 is usual, 2 is twice as much"
+        hint = f"write a number from {LEAST_WEIGHT:g} to {MOST_WEIGHT:,.0f}; 1 is the default, 2 is twice as much"
         raise BadValueError(f"{quoted(value)} is not a valid weight", hint)
     return float(value)
 
@@ -57,7 +57,7 @@ JOBS_EXAMPLE = "[{file: job.yaml}]"
 
 
 class GroupFile(Section):
-    """A whole group file, its jobs unread."""
+    """A whole group file; its jobs are not read yet."""
 
     group: GroupName = Field(examples=["vision-sweep"])
     policy: Annotated[GroupPolicy, PlainValidator(_policy)] = "cheapest"
@@ -69,7 +69,7 @@ class GroupFile(Section):
 
 
 class EntryFields(Section):
-    """What an entry of `jobs` has beside the fields of a job file."""
+    """The fields of an entry of `jobs` that a job file does not have."""
 
     file: NonEmpty | None = Field(None, examples=["job.yaml"])
     weight: Annotated[float, PlainValidator(_job_weight)] = 1.0
@@ -77,7 +77,7 @@ class EntryFields(Section):
 
 
 def looks_like_group(tree: object) -> bool:
-    """Whether the fields of a file are those of a group, in whatever capitals: `jobs`, or `group` without `train`."""
+    """Whether a file has the fields of a group, in upper or lower case: `jobs`, or `group` without `train`."""
     names = {key.casefold() for key in tree if isinstance(key, str)} if isinstance(tree, dict) else set()
     return "jobs" in names or ("group" in names and "train" not in names)
 

@@ -1,4 +1,4 @@
-"""Problems of the jobs of one entry: one that several jobs share is reported once, with the matrix values concerned."""
+"""Problems of the jobs of one entry. A problem that several jobs share is reported once, with its matrix values."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MOST_CASES = 5
 
 
 class Told:
-    """Collects the problems of the jobs that some combinations of a matrix make."""
+    """Collects the problems of the jobs made from a matrix."""
 
     def __init__(self) -> None:
         self._found: dict[Problem, tuple[list[Combination], Collection[str]]] = {}
 
     def add(self, problem: Problem, combination: Combination, names: Collection[str]) -> None:
-        """Add a problem of one combination's job. `names`: the matrix values that the text at its place uses."""
+        """Add a problem of one combination's job. `names`: the matrix values in the text at its place."""
         self._found.setdefault(problem, ([], names))[0].append(combination)
 
     def problems(self, every: Sequence[Combination]) -> list[Problem]:
-        """The problems, at most a few at one place. `every`: all combinations of the entry."""
+        """The problems, at most a few for each place. `every`: all combinations of the entry."""
         at: dict[tuple[str, int, int, str], list[Problem]] = {}
         for problem, (some, names) in self._found.items():
             where = _where(some, every, names)
@@ -35,16 +35,16 @@ class Told:
 
 
 def few(problems: list[Problem], most: int, others: str) -> list[Problem]:
-    """At most `most` problems. If there are more, the last one counts the rest, which it calls `others`."""
+    """At most `most` problems. If there are more, the last one counts the rest and calls them `others`."""
     if len(problems) <= most:
         return problems
     *shown, last = problems[:most]
     message = f"and {len(problems) - len(shown):,} more {others}"
-    return [*shown, replace(last, message=message, hint="correct the ones listed; the rest are shown then")]
+    return [*shown, replace(last, message=message, hint="correct the listed ones to see the rest")]
 
 
 def _where(some: Sequence[Combination], every: Sequence[Combination], names: Collection[str]) -> str:
-    """`where lr is 0.1 or 0.01`: the combinations `some`, described by the values `names`; empty if they are all."""
+    """`where lr is 0.1 or 0.01`: the combinations `some`, described by the values `names`; empty for all."""
     told = [name for name in every[0] if name in names]
     if not told and len(some) == len(every):
         return ""
@@ -56,7 +56,7 @@ def _where(some: Sequence[Combination], every: Sequence[Combination], names: Col
 
 
 def _deciding(some: Sequence[Combination], every: Sequence[Combination]) -> list[str]:
-    """The one name whose values set the combinations `some` apart; all names if there is no such name."""
+    """The one name whose values distinguish the combinations `some`; all names if there is no such name."""
     for name in every[0]:
         values = {each[name][1] for each in some}
         if sum(each[name][1] in values for each in every) == len(some):

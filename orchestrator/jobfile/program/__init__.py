@@ -1,1 +1,1 @@
-"""The program that a job file names, checked by its source alone: nothing is imported or run."""
+"""Checks the program that a job file names by its source only: nothing is imported or run."""

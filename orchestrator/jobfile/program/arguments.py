@@ -1,7 +1,7 @@
-"""Whether `train.args` fit the function that the job names, as far as its source says so. Nothing is imported or run.
+"""Checks whether `train.args` fit the job's function, as far as its source shows it. Nothing is imported or run.
 
-What the source does not settle (a decorator, a class without an `__init__` of its own, a name that is imported or bound
-twice, an annotation that is none of Python's plain types) is let pass: the function itself tells.
+If the source does not show it (a decorator, a class without its own `__init__`, a name that is imported or bound twice,
+an annotation that is not a plain Python type), there is no error here: the function itself will raise one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from orchestrator.errors import did_you_mean
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_LENGTHS = ("steps", "epochs")  # given by the job itself where the function takes them (trainers.runner)
+_LENGTHS = ("steps", "epochs")  # the job passes them if the function takes them (trainers.runner)
 _PLAIN: Mapping[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (int, float),
@@ -44,7 +44,7 @@ _SPOKEN: Mapping[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """What is wrong with the argument `name` (None: with all of them), and the remedy."""
+    """A mistake in the argument `name` (None: in all of them), and the remedy."""
 
     name: str | None
     message: str
@@ -52,7 +52,8 @@ class Misfit:
 
 
 def misfits(tree: ast.Module, entry: str, train: Mapping[str, object]) -> Iterator[Misfit]:
-    """What in `train` (the section of the job file, as plain values) the function of `entry` in `tree` cannot take."""
+    """Arguments in `train` (the job file's section, plain values) that the function of `entry` in `tree` cannot
+    take."""
     function = _function(tree, entry.partition(":")[2])
     args = train.get("args", {})
     if function is None or not isinstance(args, dict):
@@ -65,7 +66,11 @@ def misfits(tree: ast.Module, entry: str, train: Mapping[str, object]) -> Iterat
             yield Misfit(str(name), f"{entry} has no such argument", did_you_mean(str(name), by_name) or takes)
     for name in needed:
         if name not in given:
-            remedy = f"add {name} to train.args" if name in by_name else "arguments are given by name: take it by name"
+            remedy = (
+                f"add {name} to train.args"
+                if name in by_name
+                else "arguments are passed by name: make it a keyword parameter"
+            )
             yield Misfit(None, f'{entry} needs "{name}"', remedy)
     shadowed = set(_bound(tree.body))
     for name, parameter in by_name.items():
@@ -76,12 +81,12 @@ def misfits(tree: ast.Module, entry: str, train: Mapping[str, object]) -> Iterat
 
 
 def settled(tree: ast.Module, entry: str) -> bool:
-    """Whether the source says what the function of `entry` takes; if not, only to import it tells."""
+    """Whether the source shows what the function of `entry` takes; if not, only importing it does."""
     return _function(tree, entry.partition(":")[2]) is not None
 
 
 def _function(tree: ast.Module, name: str) -> _Function | None:
-    """The one definition of that name; of a class its `__init__`. None where the source does not settle it."""
+    """The only definition of that name; for a class, its `__init__`. None if the source does not show it."""
     if list(_bound(tree.body)).count(name) != 1:
         return None
     found = next((node for node in tree.body if getattr(node, "name", None) == name), None)
@@ -94,8 +99,8 @@ def _function(tree: ast.Module, name: str) -> _Function | None:
 
 
 def _parameters(function: _Function) -> tuple[dict[str, ast.arg], list[str], set[str]]:
-    """(what can be given by name, the names of what must be given, perhaps not by name, and of what is null unless it
-    is given)."""
+    """(parameters that can be passed by name; names of required parameters, perhaps not by name; names of parameters
+    with the default None)."""
     spec = function.args
     positional = [*spec.posonlyargs, *spec.args]
     own = 1 if function.name == "__init__" else 0  # self
@@ -109,7 +114,7 @@ def _parameters(function: _Function) -> tuple[dict[str, ast.arg], list[str], set
 
 
 def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Every name that the top level binds, as often as it does."""
+    """The names that the top level binds, once for each binding."""
     for statement in body:
         for node in ast.walk(statement) if not isinstance(statement, _Function | ast.ClassDef) else [statement]:
             if isinstance(node, _Function | ast.ClassDef):
@@ -121,7 +126,7 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def misfit(annotation: str, value: object) -> str:
-    """What an annotation, as Python writes it, asks for instead of `value`; empty if it takes that, or does not say."""
+    """The type that an annotation (Python source) asks for instead of `value`; empty if it allows it or is unclear."""
     return _refused(ast.Constant(annotation), value, set())
 
 
@@ -133,7 +138,7 @@ def _refused(annotation: ast.expr | None, value: object, shadowed: set[str]) -> 
 
 
 def _takes(annotation: ast.expr | None, value: object, shadowed: set[str]) -> bool:
-    """Whether an annotation allows a value; it may allow any where it is none of the plain types."""
+    """Whether an annotation allows a value. An annotation that is not a plain type may allow any value."""
     match annotation:
         case ast.Constant(value=None):
             return value is None
@@ -176,7 +181,7 @@ def _takes_subscripted(name: str, inner: Sequence[ast.expr], value: object, shad
 
 
 def _outer(annotation: ast.expr, shadowed: set[str]) -> str:
-    """The name of a type without its subscript; empty where it is not what the name says."""
+    """The name of a type without its subscript; empty if the name is bound to something else."""
     match annotation:
         case ast.Subscript(value=value):
             return _outer(value, shadowed)
@@ -189,7 +194,7 @@ def _outer(annotation: ast.expr, shadowed: set[str]) -> str:
 
 
 def _spoken(annotation: ast.expr | None, shadowed: set[str]) -> str:
-    """What an annotation that does not take a value asks for, in words."""
+    """The type that an annotation asks for, in words."""
     match annotation:
         case ast.Constant(value=str(text)):
             return _spoken(_parsed(text), shadowed)
@@ -207,7 +212,7 @@ def _spoken(annotation: ast.expr | None, shadowed: set[str]) -> str:
                 return " or ".join(map(ast.unparse, elements))
             return f"{_SPOKEN[_PLAIN[name][0]]} ({ast.unparse(annotation)})"
         case ast.Name() | ast.Attribute():
-            return _SPOKEN[_PLAIN[_outer(annotation, shadowed)][-1]]  # of a number that may have a fraction: the last
+            return _SPOKEN[_PLAIN[_outer(annotation, shadowed)][-1]]  # for a float, which also allows an int: the last
         case _:
             return _SPOKEN[type(None)]
 

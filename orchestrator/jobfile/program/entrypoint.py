@@ -1,4 +1,4 @@
-"""Whether a job's code is there: found and parsed, never imported, so that a look at a job file runs nothing."""
+"""Checks whether a job's code exists. It is parsed but never imported, so that checking a job file runs nothing."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOADED_BY_NONE = frozenset(
         *("turtledemo", "uu", "winsound", "xdrlib", "zipapp"),
     }
 )
-"""Modules of Python that neither its other modules nor torch, Ray, NumPy and Tradewind load: a job's modules may have
-these names. (The test of this set searches all of these packages.)"""
+"""Standard modules that neither other standard modules nor torch, Ray, NumPy and Tradewind load: a job's modules may
+have these names. (The test of this set searches all of these packages.)"""
 _OWNERS = {
     **dict.fromkeys(sys.stdlib_module_names - _LOADED_BY_NONE, "Python"),
     **{"trainers": "Tradewind", "torch": "PyTorch", "numpy": "NumPy", "ray": "Ray"},
 }
-"""Modules that are loaded before the job's code or by what it uses, and whose they are. Of two modules of one name, the
-one that is found first is loaded for all."""
+"""Modules that are loaded before the job's code, or by what it uses, and their owners. If two modules have the same
+name, the first one found is loaded for all."""
 _PROGRAM = re.compile(r"(?:\./)?((?:[\w-]+/)*[\w-]+)\.py", re.ASCII)
 
 
@@ -39,7 +39,7 @@ def entry_hint(text: str) -> str:
     if (program := _PROGRAM.fullmatch(word)) and function.isidentifier():
         return f'write "entry: {_module(program[1])}:{function}"'
     if program:
-        return f'write "script: {word}", or name a function of it: "entry: {_module(program[1])}:main"'
+        return f'write "script: {word}", or name a function in it: "entry: {_module(program[1])}:main"'
     module, dot, function = text.strip().rpartition(".")
     if dot and ENTRY_PATTERN.fullmatch(f"{module}:{function}"):
         return f'write "entry: {module}:{function}"'
@@ -49,7 +49,7 @@ def entry_hint(text: str) -> str:
 
 
 def script_of_command(text: str) -> str:
-    """`train.py` of `python train.py --lr 3e-4`; empty if it is no such command."""
+    """`train.py` of `python train.py --lr 3e-4`; empty if it is not such a command."""
     words = text.split()
     return next((word for word in words if _PROGRAM.fullmatch(word)), "") if len(words) > 1 else ""
 
@@ -59,9 +59,9 @@ def _module(path: str) -> str:
 
 
 def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
-    """(message, hint) when `module:function` is not to be found below `workdir` or among installed modules.
+    """(message, hint) if `module:function` is not found below `workdir` or in installed modules.
 
-    `entry` has that form. None: it is there, or its module is compiled and cannot be looked into.
+    `entry` has that form. None: it was found, or its module is compiled and cannot be read.
     """
     module, _, function = entry.partition(":")
     path = _module_in(workdir, module)
@@ -91,13 +91,13 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
 
 
 def has_module(entry: str, workdir: str) -> bool:
-    """Whether the module of `entry` is below `workdir` or installed here."""
+    """Whether the module of `entry` is below `workdir` or is installed on this machine."""
     module = entry.partition(":")[0]
     return (_module_in(workdir, module) or _installed_module(module)) is not None
 
 
 def entry_source(entry: str, workdir: str) -> ast.Module | None:
-    """The source of the module of `entry`; None if it cannot be looked into."""
+    """The source of the module of `entry`; None if it cannot be read."""
     module = entry.partition(":")[0]
     path = _module_in(workdir, module) or _installed_module(module)
     try:
@@ -113,7 +113,7 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def script_problem(script: str, workdir: str) -> tuple[str, str] | None:
-    """(message, hint) when `script` is no file below `workdir`."""
+    """(message, hint) if `script` is not a file below `workdir`."""
     if ENTRY_PATTERN.fullmatch(script):
         return f'"{script}" is a function, not a file', f'write "entry: {script}"'
     root = os.path.abspath(workdir)
@@ -138,7 +138,7 @@ def _module_in(folder: str, module: str) -> Path | None:
 
 
 def _installed_module(module: str) -> Path | None:
-    """File of an importable module. Finding the spec of a.b.c the usual way would import a and a.b: walk instead."""
+    """The file of an importable module. importlib would import a and a.b to find a.b.c, so search the folders."""
     first, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(first)
@@ -166,7 +166,7 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _bound_names(body: Iterable[ast.stmt]) -> Iterable[str]:
-    """Names that a module's top level binds, also inside its if, try and with blocks."""
+    """Names that a module's top level binds, including its if, try and with blocks."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name

@@ -1,1 +1,1 @@
-"""A job file as written: text or mapping to plain values, each with its place in the text."""
+"""Reads a job file: text or mapping to plain values, each with its place in the text."""

@@ -1,4 +1,4 @@
-"""Any mapping -> a tree of dicts with text keys, lists and scalars that JSON and a terminal can carry."""
+"""Any mapping -> a tree of dicts with text keys, lists and scalars that JSON can store and a terminal can show."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from orchestrator.jobfile.source.source_map import Finding, Loc
 from orchestrator.jobfile.units import quoted
 
 _MAX_DEPTH = 40
-_MAX_INT = 2**63 - 1  # what every store holds
-MOST_ENTRIES = 1000  # of any list or mapping
+_MAX_INT = 2**63 - 1  # the largest integer of every store
+MOST_ENTRIES = 1000  # in each list or mapping
 _FINE = ("", "")
 _TOO_LARGE = "is too large a number", "write a smaller one; text, such as an ID, goes in quotes"
-_NOT_FINITE = ("must be a finite number", "write digits; in quotes, it is text")
-LONGEST_TEXT = 131_072  # characters: Linux takes no longer argument or variable
+_NOT_FINITE = ("must be a finite number", "write digits, or put text in quotes")
+LONGEST_TEXT = 131_072  # characters: Linux allows no longer argument or variable
 
 
 def to_plain(value: object) -> tuple[object, list[Finding]]:
-    """The normalised copy, and what could not be carried over (those values become None)."""
+    """The normalised copy, and findings about values that could not be converted (they become None)."""
     findings: list[Finding] = []
     return _plain(value, (), findings), findings
 
 
 def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
     if len(loc) > _MAX_DEPTH:
-        findings.append(Finding(loc, "nested too deeply", "put it into a file that the program reads"))
+        findings.append(Finding(loc, "nested too deeply", "move it to a file that the program reads"))
         return None
     if isinstance(value, Mapping | list | tuple) and len(value) > MOST_ENTRIES:
         wrong = f"has {len(value):,} entries; at most {MOST_ENTRIES:,} are allowed"
@@ -42,7 +42,7 @@ def _plain(value: object, loc: Loc, findings: list[Finding]) -> object:
     if isinstance(value, PurePath):
         value = str(value)
     if isinstance(value, str):
-        value = str.__str__(value)  # an enum member of text is its text
+        value = str.__str__(value)  # the value of a str enum member
         wrong, hint = _wrong_text(value)
     elif isinstance(value, int):
         wrong, hint = ("", "") if abs(value) <= _MAX_INT else _TOO_LARGE

@@ -1,4 +1,4 @@
-"""Finds what is meant as a value of a group's matrix, `${matrix.NAME}`, well-formed or not."""
+"""Finds placeholders of a group's matrix, `${matrix.NAME}`, well-formed or not."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MEANT = re.compile(
 
 
 def meant(text: str) -> Iterator[re.Match[str]]:
-    """The placeholders in a text as written, well-formed or not, misspelt ones too; `name` is the beginning of the
-    value's that is valid in a name. Shell variables have no dot in their names, so they are none."""
+    """The placeholders in a text as written: well-formed, malformed or misspelt. `name` is the part of the value's name
+    that is valid. Shell variables are not included, because their names have no dot."""
     return (match for match in _MEANT.finditer(text) if _is_matrix(match["matrix"].lower()))
 
 
 def _is_matrix(word: str) -> bool:
-    """Whether a word is `matrix`, or that with one letter missing, added, wrong or out of place; not the first one, as
-    in `dmatrix`."""
+    """Whether a word is `matrix`, or differs by one missing, added, wrong or swapped letter. The first letter must be
+    right: `dmatrix` is something else."""
     if word == "matrix":
         return True
     if word[0] != "m":
@@ -49,7 +49,7 @@ def texts_of(value: object, loc: Loc) -> Iterator[tuple[Loc, str, bool]]:
 
 
 def without_a_group(tree: object) -> Iterator[Finding]:
-    """A finding for each such value in a job that is read by itself."""
+    """A finding for each placeholder in a job that is not part of a group."""
     hint = "submit the group file that gives this job a matrix, or write the value"
     for loc, text, is_key in texts_of(tree, ()):
         for shown in dict.fromkeys(quoted(match[0].rstrip()) for match in meant(text)):

@@ -1,4 +1,4 @@
-"""YAML text -> plain values, and where in the text each of them stands.
+"""YAML text -> plain values, and the position of each in the text.
 
 Plain scalars are read by the rules of YAML 1.2: `3e-4` is a number, `no` and `12:30` are text. Duplicate keys,
 tags, merge keys and recursive aliases are findings.
@@ -18,7 +18,7 @@ Loc = tuple[str | int, ...]
 """Path of a value from the root: ("data", 0, "size")."""
 
 MERGE_KEY = "<<"
-_MAX_VALUES = 20_000  # aliases can blow a short file up to billions
+_MAX_VALUES = 20_000  # aliases can expand a short file to billions
 _MAX_DEPTH = 40
 
 _INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
@@ -42,15 +42,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong at a place of the tree: at the value of `loc`, or at its key."""
+    """A mistake at a place of the tree: in the value at `loc`, or in its key."""
 
     loc: Loc
     message: str
     hint: str = ""
     at: Literal["key", "value"] = "value"
-    mark: Mark | None = None  # where the place is not in the tree (a second key of the same name)
-    unsupported: bool = False  # the field is valid, but this version cannot do what it asks for
-    lacks: tuple[Loc, ...] = ()  # the mistake is that none of these is there
+    mark: Mark | None = None  # if the place is not in the tree (a second key of the same name)
+    unsupported: bool = False  # the field is valid, but this version does not support it
+    lacks: tuple[Loc, ...] = ()  # the mistake is that none of these exists
 
     @property
     def field(self) -> str:
@@ -67,7 +67,7 @@ class SourceMap:
     texts: dict[Loc, str] = field(default_factory=dict)
 
     def of(self, finding: Finding) -> Mark:
-        """Position of a finding, or of the nearest enclosing value that stands in the text."""
+        """Position of a finding, or of the nearest enclosing value in the text."""
         if finding.mark is not None:
             return finding.mark
         table, loc = (self.keys if finding.at == "key" else self.values), finding.loc
@@ -77,13 +77,13 @@ class SourceMap:
 
 
 def unread(findings: Iterable[Finding]) -> set[Loc]:
-    """The places whose values could not be read; for a merge key, the mapping that it would add to."""
+    """The places whose values could not be read; for a merge key, the mapping that contains it."""
     merged = {each.loc[:-1] for each in findings if each.mark is not None and each.loc[-1:] == (MERGE_KEY,)}
     return merged | {each.loc for each in findings if each.mark is None}
 
 
 def lost_at(loc: Loc, lost: Collection[Loc]) -> bool:
-    """Whether the value at `loc` may have been written, but could not be read."""
+    """Whether the value at `loc` may be in the file, but could not be read."""
     return any(loc[: len(place)] == place for place in lost)
 
 
@@ -96,7 +96,7 @@ def follows(finding: Finding, lost: Collection[Loc]) -> bool:
 
 
 class YamlSyntaxError(Exception):
-    """The text is no YAML document. `mark` is where the mistake begins, `hint` the remedy (may be empty)."""
+    """The text is not a YAML document. `mark` is where the mistake begins, `hint` the remedy (may be empty)."""
 
     def __init__(self, message: str, mark: Mark, hint: str = "") -> None:
         super().__init__(message)
@@ -117,14 +117,14 @@ def dotted(loc: Loc) -> str:
 
 
 def read_yaml(text: str) -> tuple[object, SourceMap, list[Finding]]:
-    """The value of one YAML document, the position of everything in it, and what is wrong with its structure.
+    """The value of one YAML document, the positions of its parts, and the mistakes in its structure.
 
     Raises YamlSyntaxError.
     """
     try:
         node = yaml.compose(text, Loader=yaml.BaseLoader)
     except yaml.MarkedYAMLError as error:
-        from orchestrator.jobfile.source.syntax import syntax_error  # on the way to an error only
+        from orchestrator.jobfile.source.syntax import syntax_error  # needed only for an error
 
         raise syntax_error(text, error) from None
     except yaml.reader.ReaderError as error:
@@ -133,7 +133,7 @@ def read_yaml(text: str) -> tuple[object, SourceMap, list[Finding]]:
         raise YamlSyntaxError(f"character U+{ord(text[error.position]):04X} is not allowed", mark) from None
     except RecursionError:
         raise YamlSyntaxError("it is nested too deeply", Mark(1, 1)) from None
-    except (ValueError, OverflowError) as error:  # an escape such as "\UFFFFFFFF" names no character
+    except (ValueError, OverflowError) as error:  # an escape such as "\UFFFFFFFF" is not a character
         raise YamlSyntaxError(str(error), Mark(1, 1)) from None
     reader = _Reader()
     try:
@@ -159,7 +159,7 @@ class _Reader:
         self.source_map = SourceMap()
         self.findings: list[Finding] = []
         self._count = 0
-        self._open: set[int] = set()  # nodes that are being walked: meeting one again is a cycle
+        self._open: set[int] = set()  # nodes on the current path: reaching one again is a cycle
 
     def value(self, node: yaml.Node, loc: Loc) -> object:
         self.source_map.values[loc] = _mark(node.start_mark)
@@ -223,6 +223,6 @@ def _scalar(text: str) -> object:
             return int(text)
         if _OTHER_BASE.fullmatch(text):
             return int(text, 0)
-    except ValueError:  # more digits than Python converts
+    except ValueError:  # more digits than Python can convert
         return text
     return float(text) if _FLOAT.fullmatch(text) else text

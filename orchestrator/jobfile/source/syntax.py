@@ -1,4 +1,4 @@
-"""What is wrong with text that is not YAML: where the mistake begins, and what to write instead."""
+"""Explains why a text is not YAML: where the mistake begins, and what to write instead."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLOSING = {"[": "]", "{": "}"}
 
 
 def syntax_error(text: str, error: yaml.MarkedYAMLError) -> YamlSyntaxError:
-    """The parser's error in a job file's words. Its place is where the mistake begins, not where parsing failed."""
+    """The parser's error in terms of job files. Its place is where the mistake begins, not where parsing failed."""
     at = _mark(error.problem_mark or error.context_mark)
     begins = _mark(error.context_mark or error.problem_mark)
     context, problem = error.context or "", error.problem or ""
@@ -34,7 +34,7 @@ def syntax_error(text: str, error: yaml.MarkedYAMLError) -> YamlSyntaxError:
         return _error("this quote may never be closed", "close it on its own line", quoted)
     if problem == "expected <block end>, but found '<scalar>'":
         return _error(
-            "text after the end of a quoted value", "write a quote inside quotes twice, or use the other kind", at
+            "text after the end of a quoted value", "double a quote inside quotes, or use the other kind of quote", at
         )
     if problem == "mapping values are not allowed here":
         return _nested_value(lines, line, at)
@@ -46,19 +46,19 @@ def syntax_error(text: str, error: yaml.MarkedYAMLError) -> YamlSyntaxError:
     if found := re.fullmatch(r"found character '(.)' that cannot start any token", problem):
         return _error(f'a value cannot begin with "{found[1]}"', "put the value in quotes", at)
     if problem.startswith("expected <block end>"):
-        return _error("the indentation matches no line above", "indent all fields of a section equally", at)
+        return _error("the indentation matches no line above", "indent all fields of a section by the same amount", at)
     if "stream end" in problem and (opened := _open_bracket(text)) is not None:
         bracket = lines[opened.line - 1][opened.column - 1]
         return _error(f'this "{bracket}" is never closed', f'add "{_CLOSING[bracket]}"', opened)
     if "expected the node content" in problem:
-        return _error("a bracket without its beginning", "delete it, or open it before", at)
+        return _error("this bracket was never opened", "delete it, or add the opening bracket", at)
     if "another document" in problem:
-        return _error("only one document is allowed", 'delete "---" and what follows it', at)
+        return _error("only one document is allowed", 'delete "---" and everything after it', at)
     return YamlSyntaxError(": ".join(part for part in (context, problem) if part), at)
 
 
 def _nested_value(lines: list[str], line: str, at: Mark) -> YamlSyntaxError:
-    """A colon where none may be: a second one on its line, or the first on a line that does not belong to the last."""
+    """The error for a misplaced colon: a second one on its line, or one on a line that is indented too far."""
     before = line[: at.column - 1]
     if re.match(r"\s*[\w.-]+:\s", before):
         return _error('a second ":" on one line', "put the value in quotes, or begin a new line", at)
@@ -75,7 +75,7 @@ def _indent(line: str) -> int:
 
 
 def _quote_over_lines(text: str, until: Mark) -> Mark | None:
-    """Where the last quoted value before `until` begins, if it runs over a line's end: it was meant to end there."""
+    """Where the last quoted value before `until` begins, if it spans a line end: it was probably not closed there."""
     found: Mark | None = None
     try:
         for token in yaml.scan(text, Loader=yaml.BaseLoader):
@@ -90,7 +90,7 @@ def _quote_over_lines(text: str, until: Mark) -> Mark | None:
 
 
 def _open_bracket(text: str) -> Mark | None:
-    """Where the last bracket begins that nothing closes."""
+    """The position of the last bracket that is never closed."""
     opened: list[Mark] = []
     try:
         for token in yaml.scan(text, Loader=yaml.BaseLoader):

@@ -127,7 +127,7 @@ def test_names_that_a_matrix_makes_equal_are_refused(folder: Path) -> None:
     text = "group: g\njobs:\n  - {name: 'm${matrix.x}${matrix.y}', matrix: {x: [1, 11], y: [1, 11]}, " + TRAIN + "}\n"
     found = problem(text, folder)
     assert (found.line, found.field) == (3, "jobs[0].matrix")
-    assert found.message == "x 1, y 11 and x 11, y 1 give the same name of a job, m111"
+    assert found.message == "x 1, y 11 and x 11, y 1 give the same job name, m111"
     assert "separator" in found.hint
 
 
@@ -220,7 +220,7 @@ def test_too_many_entries_are_one_problem(folder: Path) -> None:
     found = problem(f"group: g\njobs:\n{jobs}", folder)
     assert (found.line, found.field) == (2, "jobs")
     assert found.message == "has 1,001 entries; at most 1,000 are allowed"
-    assert found.hint == "make several groups of them"
+    assert found.hint == "split them into several groups"
 
 
 def test_too_many_values_are_one_problem(folder: Path) -> None:

@@ -197,14 +197,14 @@ def test_values_that_make_two_jobs_of_one_name(folder: Path) -> None:
         group(f"name: a, matrix: {{x: [p/q, p_q, 'p q']}}, {TRAIN}", f"name: b, matrix: {{x: [1, 1]}}, {TRAIN}"), folder
     )
     assert (same.line, same.field) == (3, "jobs[0].matrix")
-    assert same.message == "x p/q and x p_q give the same name of a job, a-xp_q (and 1 more like this)"
+    assert same.message == "x p/q and x p_q give the same job name, a-xp_q (and 1 more like this)"
     assert "differ in letters" in same.hint
-    assert (twice.field, twice.message) == ("jobs[1].matrix.x[1]", "1 is there twice")
+    assert (twice.field, twice.message) == ("jobs[1].matrix.x[1]", "1 is listed twice")
 
 
 def test_one_number_in_two_forms_is_there_twice(folder: Path) -> None:
     (same,) = problems(group(f"name: a, matrix: {{lr: [1, 1.0, 2]}}, {TRAIN}"), folder)
-    assert (same.field, same.message) == ("jobs[0].matrix.lr[1]", "1.0 is there already, as 1")
+    assert (same.field, same.message) == ("jobs[0].matrix.lr[1]", "1.0 is listed already, as 1")
     spec = parse_group(group(f"name: a, matrix: {{x: [1, true, one, 2, 1.5]}}, {TRAIN}"), folder / "group.yaml")
     assert len(spec.jobs) == 5
 
@@ -296,7 +296,7 @@ def test_what_is_written_wrong_is_quoted_whole_with_the_value_that_is_meant(
     folder: Path, wrong: str, quoted: str, meant: str
 ) -> None:
     (found,) = problems(group(f"name: a, matrix: {{b: [1], lr: [2]}}, labels: {{x: '{wrong}'}}, {TRAIN}"), folder)
-    assert found.message == f'"{quoted or wrong}" does not stand for a value of the matrix'
+    assert found.message == f'"{quoted or wrong}" is not a valid placeholder'
     assert found.hint == f"write ${{matrix.{meant}}}"
 
 
@@ -353,7 +353,7 @@ def test_of_many_unknown_names_the_first_are_told_and_the_rest_counted(folder: P
         assert last.message == "there is no job 'job-9' in this group"
     else:
         assert last.message == f"and {count - 9:,} more unknown names"
-        assert "the rest are shown then" in last.hint
+        assert "to see the rest" in last.hint
 
 
 def test_unknown_names_of_a_matrix_are_told_at_their_place(folder: Path) -> None:
