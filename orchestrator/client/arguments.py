@@ -1,4 +1,4 @@
-"""The arguments of the SDK's methods, checked against their annotations before anything is done with them."""
+"""Checks the arguments of the SDK's methods against their annotations, before a method uses them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _UNIONS = (Union, UnionType)
 
 
 def checked(namespace: type[N]) -> type[N]:
-    """Let the public methods of a namespace raise UsageError for an argument that is not what its annotation says.
+    """Make the public methods of a namespace raise UsageError for an argument that does not match its annotation.
 
-    Where several values are expected, a single one stands for itself (`paths="loss.csv"`), and any iterable will do. A
-    call that does not fit the signature raises TypeError, as everywhere in Python.
+    Where several values are expected, a single value (`paths="loss.csv"`) or any iterable is accepted. A call that does
+    not match the signature raises TypeError, as usual in Python.
     """
     for name, method in list(vars(namespace).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
@@ -40,7 +40,7 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             bound = signature.bind(*arguments, **named)
         except TypeError:
-            return method(*arguments, **named)  # raises the same in Python's own words
+            return method(*arguments, **named)  # raises Python's own error
         kinds = _kinds(method)
         for name, value in bound.arguments.items():
             if name in kinds:
@@ -52,8 +52,8 @@ def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @cache
 def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of its parameters. Names that only a type checker knows stand for anything: what they are of is
-    checked where it is read."""
+    """The annotations of its parameters. A name that only a type checker knows allows any value, which is checked where
+    it is read."""
     unknown: dict[str, Any] = {}
     while True:
         try:
@@ -63,7 +63,7 @@ def _kinds(method: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _taken(value: object, kind: Any, method: Callable[..., Any], name: str) -> object:
-    """The argument as its method gets it. Raises UsageError."""
+    """The argument as the method gets it. Raises UsageError."""
     for each in get_args(kind) if get_origin(kind) in _UNIONS else (kind,):
         if get_origin(each) not in _MANY:
             if _is(value, each):
@@ -78,27 +78,27 @@ def _taken(value: object, kind: Any, method: Callable[..., Any], name: str) -> o
             if all(_is(one, element) for one in values):
                 return values
     if isinstance(value, float) and value != value:  # noqa: PLR0124 - not a number
-        raise UsageError(f"{name} of {method.__name__}() is not a number", hint="give one, such as 2.5")
+        raise UsageError(f"{name} of {method.__name__}() is not a number", hint="give a number, such as 2.5")
     wanted = method.__annotations__[name]
     raise UsageError(f"{name} of {method.__name__}() cannot be {value!a:.60}", hint=f"give a value of type {wanted}")
 
 
 def _require_span(value: Any, method: Callable[..., Any], name: str) -> None:
-    """Raises UsageError for a negative time; names of times end with their unit."""
+    """Raises UsageError for a negative time. Parameters that are times have names that end with the unit."""
     if name.endswith("_s") and value is not None and value < 0:
         hint = "give a number of seconds, 0 or more"
         raise UsageError(f"{name} of {method.__name__}() cannot be {value!a:.60}", hint=hint)
 
 
 def _plain(value: Any, kind: Any) -> object:
-    """A number of another library as one of Python."""
+    """A number of another library as a Python number."""
     if kind is int and not isinstance(value, int):
         return int(value)
     return float(value) if kind is float and not isinstance(value, int | float) else value
 
 
 def _is(value: object, kind: Any) -> bool:
-    """Whether a value is of this kind. A number may be of any library, but no truth value, and not NaN."""
+    """Whether a value is of this kind. A number may be of any library, but must not be a bool or NaN."""
     origin, parts = get_origin(kind), get_args(kind)
     if kind is Any:
         return True

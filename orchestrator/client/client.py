@@ -1,4 +1,4 @@
-"""Client: the way in for Python programs. The command line stands on it, too."""
+"""Client: the entry point for Python programs. The command line uses it, too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.config import Config, load_config
 from orchestrator.errors import UsageError
 from orchestrator.services.caller import Caller
 
-if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks the catalogue alone loads no database
+if TYPE_CHECKING:  # namespaces load when first used: a program that uses only the catalogue loads no database
     from orchestrator.client.namespaces.catalog import Catalog
     from orchestrator.client.namespaces.checkpoints import Checkpoints
     from orchestrator.client.namespaces.control_plane import ControlPlane, Secrets, System
@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # each namespace loads when it is first used: whoever asks th
 
 
 class Client:
-    """One installation, seen by one caller.
+    """One installation, used by one caller.
 
         with orchestrator.Client() as client:
             job = client.jobs.submit("gpt.yaml")
@@ -42,13 +42,13 @@ class Client:
             print(client.jobs.wait(job.id).paid_nano_usd / 1e9)
 
     It works in this process and opens the state folder when a method first needs it. Any number of threads may use one
-    Client at the same time; they share that opening, and each method is one or more transactions of its own. `close`,
-    or the end of `with`, lets go of the state folder; jobs go on.
+    Client at the same time; they share the open state folder, and each method runs its own transactions. `close`, or
+    the end of `with`, closes the state folder; jobs continue.
 
     Arguments and results are frozen dataclasses; `orchestrator.to_json` serialises every result. Money is integer
     nano-USD, instants are epoch milliseconds of market time, durations are market seconds (`_s`) or real ones
-    (`_wall_s`). Jobs are named by id, by the beginning of an id, or by name (the newest of that name). Every method
-    that takes such a name raises NotFoundError for an unknown one; every method may raise StoreError.
+    (`_wall_s`). Jobs are named by id, by the beginning of an id, or by name (the newest job of that name). Every
+    method that takes a job raises NotFoundError for an unknown one; every method may raise StoreError.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Client:
         state_dir: str | Path | None = None,
         caller: Caller | None = None,
     ) -> None:
-        """The installation in the folder `state_dir`, which needs no configuration file; or that of `config`; or the
-        configured one. `caller` is who submits and gives orders, by default the operating system's user.
+        """Open the installation in the folder `state_dir`, which needs no configuration file; or that of `config`; or
+        the configured one. `caller` is who submits jobs and gives orders, by default the operating system's user.
 
-        Raises SpecError for a setting that is wrong, UsageError.
+        Raises SpecError for an invalid setting, UsageError.
         """
         if isinstance(config, str):
             raise UsageError(
                 f"not yet: a client of {config}", hint="use Client(), on the machine where the control plane runs"
             )
         if config is not None and state_dir is not None:
-            raise UsageError("a configuration names its own state folder", hint="give config or state_dir, not both")
+            raise UsageError("a configuration already names a state folder", hint="give config or state_dir, not both")
         if not isinstance(state_dir, str | Path | None) or not isinstance(caller, Caller | None):
             raise UsageError(
-                "state_dir is a path and caller an orchestrator.Caller",
+                "state_dir must be a path, and caller an orchestrator.Caller",
                 hint='for example Client(state_dir="state", caller=Caller("ann"))',
             )
         if config is None:
@@ -80,7 +80,7 @@ class Client:
 
     @classmethod
     def over(cls, installation: Installation, caller: Caller) -> Self:
-        """A client of an installation that is open already, such as the control plane's own."""
+        """A client of an installation that is already open, such as the control plane's."""
         client = cls(installation.config, caller=caller)
         client._session = Session(installation.config, caller, installation)
         return client
@@ -94,7 +94,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Let go of the store; jobs go on. A method that is called later opens it again."""
+        """Close the store; jobs continue. A method that is called later opens it again."""
         self._session.close()
 
     @property
@@ -109,7 +109,7 @@ class Client:
 
     @cached_property
     def job_files(self) -> JobFiles:
-        """Job files read, checked, and converted from other tools' task files."""
+        """Read and check job files, and convert task files of other tools."""
         from orchestrator.client.namespaces.job_files import JobFiles
 
         return JobFiles(self._session)
@@ -123,21 +123,21 @@ class Client:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Jobs submitted, followed and steered."""
+        """Submit, follow and control jobs."""
         from orchestrator.client.namespaces.jobs import Jobs
 
         return Jobs(self._session)
 
     @cached_property
     def groups(self) -> Groups:
-        """Groups of jobs: planned and submitted together."""
+        """Groups of jobs, which are planned and submitted together."""
         from orchestrator.client.namespaces.groups import Groups
 
         return Groups(self._session)
 
     @cached_property
     def nodes(self) -> Nodes:
-        """The machines that are up, what they cost and what they reported last."""
+        """The running machines, their costs and their latest reports."""
         from orchestrator.client.namespaces.nodes import Nodes
 
         return Nodes(self._session)
@@ -151,28 +151,28 @@ class Client:
 
     @cached_property
     def speed(self) -> Speed:
-        """What is known of a job's speed before it runs."""
+        """Measure or import a job's speed before it runs."""
         from orchestrator.client.namespaces.speed import Speed
 
         return Speed(self._session)
 
     @cached_property
     def reports(self) -> Reports:
-        """What jobs cost, and what they would have cost otherwise."""
+        """What jobs cost, and what they would have cost without Tradewind."""
         from orchestrator.client.namespaces.reports import Reports
 
         return Reports(self._session)
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The entries behind every cost, and their correction."""
+        """The entries of every cost, and their correction."""
         from orchestrator.client.namespaces.ledger import Ledger
 
         return Ledger(self._session)
 
     @cached_property
     def offers(self) -> Offers:
-        """What can be rented, and for how much."""
+        """What can be rented, and at what price."""
         from orchestrator.client.namespaces.offers import Offers
 
         return Offers(self._session)
@@ -200,7 +200,7 @@ class Client:
 
     @cached_property
     def networks(self) -> Networks:
-        """What clouds need before machines can be rented there."""
+        """The networks and buckets that clouds need before machines can be rented there."""
         from orchestrator.client.namespaces.networks import Networks
 
         return Networks(self._session)
@@ -214,21 +214,21 @@ class Client:
 
     @cached_property
     def system(self) -> System:
-        """This installation: its health, its settings, its unmanaged machines."""
+        """This installation: its health, its settings and its unmanaged machines."""
         from orchestrator.client.namespaces.control_plane import System
 
         return System(self._session)
 
     @cached_property
     def checkpoints(self) -> Checkpoints:
-        """What jobs have saved: listed, verified, pruned, exported."""
+        """List, verify, prune and export the checkpoints of jobs."""
         from orchestrator.client.namespaces.checkpoints import Checkpoints
 
         return Checkpoints(self._session)
 
     @cached_property
     def store(self) -> Store:
-        """The database behind everything: checked, backed up, restored."""
+        """Check, back up and restore the database."""
         from orchestrator.client.namespaces.store import Store
 
         return Store(self._session)

@@ -1,4 +1,4 @@
-"""Pages: a listing read to its end."""
+"""Pages: reads a listing to its end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 
 class Page(Protocol):
-    """What a listing returns."""
+    """The result of a listing."""
 
     @property
     def next_cursor(self) -> str | None:
-        """Of the page after it; None: this is the last one."""
+        """The cursor of the next page; None on the last page."""
         ...
 
 
@@ -21,9 +21,9 @@ A = ParamSpec("A")
 
 
 def pages(listing: Callable[A, V], *args: A.args, **kwargs: A.kwargs) -> Iterator[V]:
-    """Every page of a listing, such as `client.jobs.list`, called with these arguments. Raises what it raises.
+    """All pages of a listing, such as `client.jobs.list`, called with these arguments. Raises the listing's errors.
 
-    Every row that was there at the first page comes exactly once, whatever is added meanwhile; a row added since comes
+    Every row that exists when the first page is read comes exactly once, even if rows are added; an added row comes
     once or not at all.
     """
     ask: Callable[..., Any] = partial(listing, *args, **kwargs)

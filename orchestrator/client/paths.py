@@ -1,4 +1,4 @@
-"""The paths that a caller of the SDK gives, checked before any of them reaches the file system."""
+"""Checks the paths that a caller of the SDK gives, before they are used with the file system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.errors import UsageError
 
 
 def path_of(given: str | os.PathLike[str]) -> Path:
-    """The path. Raises UsageError for another type, and for what can be the path of no file."""
+    """The path. Raises UsageError for another type, and if no file can have this path."""
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str):
         raise UsageError(f"a {type(given).__name__} is not a path", hint="give a str or a pathlib.Path")

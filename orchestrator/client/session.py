@@ -1,4 +1,4 @@
-"""Session: what the namespaces of one Client share, from any thread: who calls, and the installation, opened once."""
+"""Session: the state that the namespaces of one Client share: the caller, and the installation, opened once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from orchestrator.model import JobSpec
 
     Work = JobSpec | Mapping[str, Any] | str | os.PathLike[str]
-    """A job: a spec, a mapping of the job file's form, or the path of a job file."""
+    """A job: a spec, a mapping with the fields of a job file, or the path of a job file."""
 
 
 class Session:
-    """The store takes transactions from any thread; what has to be done once is done under a lock."""
+    """Any thread may run transactions; actions that must happen once hold a lock."""
 
     def __init__(self, config: Config, caller: Caller, installation: Installation | None = None) -> None:
         self.config = config
@@ -34,7 +34,7 @@ class Session:
 
     @property
     def installation(self) -> Installation:
-        """Opened by the first who asks; the others wait. Raises StoreError, SpecError, ProviderFailure."""
+        """Opened by the first thread that asks; others wait. Raises StoreError, SpecError, ProviderFailure."""
         with self._lock:
             if self._installation is None:
                 from orchestrator.installation import open_installation
@@ -44,7 +44,7 @@ class Session:
 
     @property
     def handover(self) -> Handover:
-        """What is done for new jobs before they are stored."""
+        """The handover, which prepares new jobs before they are stored."""
         with self._lock:
             if self._handover is None:
                 from orchestrator.client.handover import Handover
@@ -53,7 +53,7 @@ class Session:
             return self._handover
 
     def close(self) -> None:
-        """A transaction in progress in another thread ends by itself."""
+        """Close the installation. Transactions in progress in other threads can still finish."""
         with self._lock:
             if self._installation is not None:
                 self._installation.close()
@@ -61,14 +61,14 @@ class Session:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """The installation is closed in this block; other threads that need it wait for its end."""
+        """The installation is closed in this block; other threads that need it wait for the end of the block."""
         with self._lock:
             self.close()
             yield
 
     def load(self, work: Work, *, submitted_before: bool = False) -> JobSpec:
-        """The job of a file or mapping. `submitted_before`: as it may have been submitted at another time, when its
-        deadline had not passed. Raises SpecError with every problem, each with its field; UsageError for anything
+        """The job of a file or mapping. `submitted_before`: it may have been submitted before its deadline passed, so a
+        past deadline is allowed. Raises SpecError with every problem, each with its field; UsageError for anything
         else, also for a group file."""
         from orchestrator.jobfile import job_from_mapping, load_job
         from orchestrator.jobfile.group import is_group_file
@@ -89,5 +89,5 @@ class Session:
         except SpecError as error:
             if not is_group_file(path):
                 raise
-            hint = "name a job file; `plan` and `submit` (client.groups) take group files"
-            raise UsageError(f"{path} is a group file, and this is about a single job", hint=hint) from error
+            hint = "give a job file; `plan` and `submit` of client.groups take group files"
+            raise UsageError(f"{path} is a group file, but a single job is expected", hint=hint) from error

@@ -14,18 +14,18 @@ from providers.clock import SystemClock
 
 @checked
 class Catalog:
-    """It belongs to the user of this machine, not to an installation. `path` is a CSV file of your own."""
+    """The catalogue belongs to the user of this machine, not to an installation. `path` is a CSV file of your own."""
 
     def show(self, path: str | Path | None = None) -> CatalogView:
-        """What it holds and how old that is, with the rows of a file of your own. Raises SpecError."""
+        """The catalogue's content and its age, with the rows of your file. Raises SpecError."""
         return contents.show(SystemClock().now_ms(), None if path is None else path_of(path))
 
     def verify(self, path: str | Path | None = None) -> CatalogVerdict:
-        """What is wrong with it, or with a file of your own. Raises NotFoundError."""
+        """Check the catalogue, or your file. Raises NotFoundError."""
         return contents.verify(SystemClock().now_ms(), None if path is None else path_of(path))
 
     def update(self, source: str, *, sha256: str | None = None, force: bool = False) -> CatalogUpdate:
-        """Install the catalogue that is published at a URL or path, for all of this user's programs. `sha256` is that
-        of its manifest; `force` takes an older one, too. Raises UsageError for one that is refused, SpecError for a
-        damaged one, NotFoundError, ProviderFailure."""
+        """Install the catalogue from a URL or path, for all programs of this user. `sha256` is the hash of its
+        manifest; `force` also accepts an older catalogue. Raises UsageError if the catalogue is refused, SpecError if
+        it is damaged, NotFoundError, ProviderFailure."""
         return updating.update(SystemClock().now_ms(), source, sha256=sha256, force=force)

@@ -1,4 +1,4 @@
-"""client.checkpoints: the checkpoints of jobs, listed, verified, pruned and exported."""
+"""client.checkpoints: lists, verifies, prunes and exports the checkpoints of jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from orchestrator.services.checkpoints.views import CheckpointExported, Checkpoi
 
 @checked
 class Checkpoints:
-    """Jobs write and prune them by themselves; this is for people."""
+    """Jobs write and prune checkpoints by themselves; use these methods for manual work."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -23,19 +23,19 @@ class Checkpoints:
         return listing.checkpoints(self._session.installation, job)
 
     def verify(self, job: str) -> CheckpointList:
-        """The same, after every byte was read and compared with its hash."""
+        """Like `list`, after reading every byte and comparing it with its hash."""
         return listing.checkpoints(self._session.installation, job, verify=True)
 
     def prune(self, job: str, *, keep: int, hourly: int = 0, best: int = 0, dry_run: bool = False) -> CheckpointsPruned:
-        """Delete the checkpoints of a job that is not running, except the `keep` last ones, the last one of each of the
-        `hourly` latest hours, and the `best` ones by loss. Raises UsageError while it runs."""
+        """Delete the checkpoints of a job that is not running, except the `keep` latest ones, the latest one of each of
+        the last `hourly` hours, and the `best` ones with the lowest loss. Raises UsageError while the job runs."""
         installation = self._session.installation
         return listing.prune(installation, job, keep=keep, hourly=hourly, best=best, dry_run=dry_run)
 
     def export(
         self, job: str, path: str | Path, *, checkpoint: str | None = None, replace: bool = False
     ) -> CheckpointExported:
-        """Write the newest checkpoint that verifies, or the one of that name, to a file: the model to a .safetensors
-        file, everything that was attached to any other, for torch.load. Raises UsageError for a file that exists unless
-        `replace`, MissingExtraError."""
+        """Write the newest valid checkpoint, or the one of that name, to a file. A .safetensors file gets the model,
+        any other file everything that was attached, for torch.load. Raises UsageError if the file exists, unless
+        `replace`; MissingExtraError."""
         return export.export(self._session.installation, job, path_of(path), name=checkpoint, replace=replace)

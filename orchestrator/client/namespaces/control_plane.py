@@ -1,4 +1,4 @@
-"""client.control_plane, client.secrets, client.system: Tradewind's own process, and the installation around it."""
+"""client.control_plane, client.secrets, client.system: the control plane's process and its installation."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def _silent(_text: str) -> None:
 
 @checked
 class ControlPlane:
-    """`progress` is called with a line about each thing that is being done."""
+    """`progress` is called with a line about each action."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def status(self) -> ControlPlaneView:
-        """Whether one acts on this store. One of another machine is watched for some seconds."""
+        """Whether a control plane acts on this store. One on another machine is watched for some seconds."""
         return presence.control_plane(self._session.installation, watch=True)
 
     def up(
         self, *, progress: Callable[[str], None] = _silent, warn: Callable[[str, str], None] | None = None
     ) -> ControlPlaneView:
-        """Start this host's control plane in the background, unless it runs. `warn` is called with what is wrong and
-        does not prevent that, such as lost limits of a project, and the remedy; None: `progress` is, with both in one
-        line. Raises SiteError, also if it is stopped (SIGSTOP) or the disk is full, and MissingExtraError when Ray is
-        not installed."""
+        """Start this host's control plane in the background, unless it runs. `warn` is called with each problem that
+        does not prevent the start, such as lost limits of a project, and its remedy; if `warn` is None, `progress` is
+        called with both in one line. Raises SiteError, also if the control plane is stopped (SIGSTOP) or the disk is
+        full, and MissingExtraError if Ray is not installed."""
 
         def warned(found: str, remedy: str) -> None:
             progress(f"warning: {found}; {remedy}")
@@ -50,9 +50,10 @@ class ControlPlane:
     def down(
         self, *, progress: Callable[[str], None] = _silent, force: bool = False, keep_jobs: bool = False
     ) -> ControlPlaneView:
-        """Pause jobs, end the control plane and every machine; bill what was used.
+        """Pause jobs, end the control plane and all machines, and bill the machines.
 
-        `force` does not ask jobs for a checkpoint; `keep_jobs` ends nothing but the control plane. Raises SiteError.
+        With `force`, jobs are not asked for a checkpoint. With `keep_jobs`, only the control plane ends. Raises
+        SiteError.
         """
         ended = lifecycle.down(self._session.config, progress=progress, force=force, keep_jobs=keep_jobs)
         return replace(self.status(), ended=ended)
@@ -60,14 +61,14 @@ class ControlPlane:
 
 @checked
 class Secrets:
-    """They come from this process's environment, and are never written in clear."""
+    """Secrets come from this process's environment, and are never written unencrypted."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def give(self, job: str) -> Accepted:
-        """Give a job's secrets to the control plane of this host, which has lost them when it was restarted. Raises
-        UsageError when one is not in the environment, SiteError when no control plane takes them."""
+        """Give a job's secrets to this host's control plane, which loses them when it restarts. Raises UsageError if a
+        secret is not in the environment, SiteError if no control plane takes them."""
         return submission.give(self._session.installation, job)
 
 
@@ -79,13 +80,13 @@ class System:
         self._session = session
 
     def doctor(self, clouds: Sequence[str] = ()) -> Diagnosis:
-        """Check everything that Tradewind needs; or, with `clouds`, what the credentials of this environment may do
-        there. Raises UsageError for an unknown cloud, ProviderFailure when its library is missing."""
+        """Check everything that Tradewind needs; or, with `clouds`, what the credentials of this environment are
+        permitted to do there. Raises UsageError for an unknown cloud, ProviderFailure if its library is missing."""
         return examine_clouds(clouds, self._session.config) if clouds else examine(self._session.config)
 
     def policy(self, cloud: str, *, prices_only: bool = False) -> CloudPolicy:
-        """The least permissions that Tradewind needs at a cloud, for everything or for reading prices only, in the form
-        of the cloud's own tools. Calls nothing. Raises UsageError for an unknown cloud."""
+        """The minimum permissions that Tradewind needs at a cloud, for everything or only for reading prices, in the
+        format of the cloud's own tools. Calls no cloud. Raises UsageError for an unknown cloud."""
         return policy(cloud, self._session.config, prices_only=prices_only)
 
     def set_up(
@@ -97,8 +98,8 @@ class System:
         max_usd_per_hour: float,
         replace: bool = False,
     ) -> SetUp:
-        """Write tradewind.toml into a folder, check it, and say what a first job would cost. Rents nothing. Raises
-        UsageError for a wrong value, and for a file that exists unless `replace`; SpecError, StoreError."""
+        """Write tradewind.toml into a folder, check it, and estimate the cost of a first job. Rents nothing. Raises
+        UsageError for an invalid value, and if the file exists, unless `replace`; SpecError, StoreError."""
         return set_up(Path(folder), ",".join(clouds), store, str(max_usd_per_hour), replace=replace)
 
     def settings(self) -> SettingList:
@@ -106,6 +107,6 @@ class System:
         return settings.settings(self._session.config)
 
     def reap(self, instance_id: str) -> Accepted:
-        """End a machine of this installation that its store did not rent. Raises UsageError for one that it did,
+        """End a machine of this installation that its store did not rent. Raises UsageError if its store did rent it,
         NotFoundError, ProviderFailure."""
         return unmanaged.reap(self._session.installation, instance_id)

@@ -12,7 +12,7 @@ from orchestrator.services.views import EventList
 
 @checked
 class Events:
-    """What was written is never changed."""
+    """Events are never changed."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -25,11 +25,11 @@ class Events:
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> EventList:
-        """The newest events of a job (None: of everything), within the page oldest first; only of these `kinds`, such
-        as `job.submitted`. The next page has the events before them. Raises UsageError for a kind, limit or cursor
-        that is not valid."""
+        """The newest events of a job (None: of everything), the oldest first on each page; only of these `kinds`, such
+        as `job.submitted`. The next page has the earlier events. Raises UsageError for an invalid kind, limit or
+        cursor."""
         return events.events(self._session.installation, job, kinds=kinds, limit=limit, cursor=cursor)
 
     def follow(self, job: str | None = None, *, limit: int = 100) -> Iterator[EventList]:
-        """The newest events and those to come, in batches; ends with the job."""
+        """The newest events, then new events as they happen, in batches; ends when the job ends."""
         return events.follow(self._session.installation, job, limit=limit)

@@ -1,4 +1,4 @@
-"""client.job_files: job files and mappings read, checked, and converted from other tools' task files."""
+"""client.job_files: reads and checks job files and mappings, and converts task files of other tools."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 
 @checked
 class JobFiles:
-    """What to run, before it is a job."""
+    """For job files that are not submitted yet."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def load(self, work: Work) -> JobSpec:
-        """The spec of a job file, or of a mapping of its form, whose paths are relative to the working folder. One
-        that names no project gets the caller's. Raises SpecError with every problem in it, each with its field."""
+        """The spec of a job file, or of a mapping with the same fields, whose paths are relative to the working folder.
+        A job without a project gets the caller's. Raises SpecError with every problem in it, each with its field."""
         return self._session.load(work)
 
     def check_entry(self, work: Work) -> str | None:
-        """Load the job's function here, in a child process, where only that tells whether `train.args` fit it.
+        """Load the job's function here, in a child process, if this is the only way to check that `train.args` fit it.
 
-        Returns why it could not be checked, None if all is well. Raises SpecError with the traceback, UsageError when
+        Returns why it could not be checked, or None if it is valid. Raises SpecError with the traceback, UsageError if
         the environment lacks a secret of the job.
         """
         return self._session.handover.check(self._session.load(work))
 
     def convert(self, path: str | Path, to: str | Path | None = None, *, force: bool = False) -> Conversion:
-        """A task file of SkyPilot or dstack as a job file. With `to` it is also written there; `force` overwrites.
+        """Convert a task file of SkyPilot or dstack to a job file. With `to` it is also written there; `force`
+        overwrites.
 
-        Raises SpecError for a file that is not theirs or cannot be read, UsageError where it cannot be written.
+        Raises SpecError if the file is not a task file or cannot be read, UsageError if `to` cannot be written.
         """
         target = None if to is None else path_of(to)
         conversion = task_file.convert_file(path_of(path), target)

@@ -1,4 +1,4 @@
-"""client.offers: what can be rented, and for how much."""
+"""client.offers: what can be rented, and at what price."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @checked
 class Offers:
-    """Offers of the enabled providers with their newest prices, and of all other clouds as the catalogue says."""
+    """Offers of the enabled providers with their newest prices, and of all other clouds from the catalogue."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -40,13 +40,13 @@ class Offers:
         limit: int | None = 100,
         cursor: str | None = None,
     ) -> OfferList:
-        """What can be rented, cheapest first; with `work` in the figures and the order of a plan of that job.
+        """What can be rented, the cheapest first; with `work`, with the figures and the order of a plan of that job.
 
         Filters: `gpu` such as `H100` or `H100:8`; `gpu_memory` (of one GPU) and `memory` in GB and `vcpu` as ranges,
         `40..` or `40..80`; `region` with `*`; `max_price` in USD per hour. A page has at most `limit` simulated and
-        `limit` real offers; all pages are at the prices of the first. With `group_by` there are the first `limit`
-        groups, and no next page. Raises UsageError when a filter leaves nothing, SpecError, InfeasibleError when
-        nothing fits the job.
+        `limit` real offers; all pages have the prices of the first page. With `group_by`, the result has the first
+        `limit` groups and no next page. Raises UsageError if a filter leaves no offers, SpecError, InfeasibleError if
+        no offer suits the job.
         """
         return listing.offers(
             self._session.config,

@@ -28,13 +28,13 @@ from orchestrator.services.prices.history import PriceQuery
 
 @checked
 class Prices:
-    """`since` and `at` are instants: `30d` or `12h` (so long ago), `2026-11-21` or `2026-11-21T13:00:00Z`."""
+    """`since` and `at` are instants: `30d` or `12h` (ago), `2026-11-21` or `2026-11-21T13:00:00Z`."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def status(self) -> PriceStatus:
-        """When each source and region was polled last, with what result, and what is flagged."""
+        """When each source and region was last polled, the result, and flagged prices."""
         return prices.status(self._session.installation)
 
     def history(
@@ -49,22 +49,22 @@ class Prices:
         limit: int | None = 6,
         cursor: str | None = None,
     ) -> PriceHistory:
-        """Every price change of an offer, or of those that match, the cheapest per GPU first. All pages end at the
-        instant of the first. Raises NotFoundError, UsageError."""
+        """All price changes of an offer, or of the matching offers, the cheapest per GPU first. All pages end at the
+        instant of the first page. Raises NotFoundError, UsageError."""
         query = PriceQuery(offer_id, gpu, provider, region, spot)
         return history.history(self._session.installation, query, since=since, limit=limit, cursor=cursor)
 
     def polls(self, provider: str | None = None, *, limit: int | None = 100, cursor: str | None = None) -> PollList:
-        """Each time that prices of a provider (None: of any) were asked for, with the result; the newest first. Raises
-        UsageError for a limit or cursor that is not valid."""
+        """Each poll of the prices of a provider (None: of any), with the result; the newest first. Raises UsageError
+        for an invalid limit or cursor."""
         return prices.polls(self._session.installation, provider, limit=limit, cursor=cursor)
 
     def watch(self, *, gpu: str | None = None) -> Iterator[PriceChange]:
-        """Prices that change and polls that fail from now on; it never ends. Raises UsageError."""
+        """Price changes and failed polls from now on; it never ends. Raises UsageError."""
         return prices.watch(self._session.installation, gpu=gpu)
 
     def accept(self, offer_id: str) -> AcceptedPrice:
-        """Vouch, as the caller, for a price that is flagged as implausible or as a leap. Raises NotFoundError,
+        """Accept, as the caller, a price that is flagged as implausible or as a leap. Raises NotFoundError,
         UsageError."""
         return accept(self._session.installation, offer_id, caller=self._session.caller)
 
@@ -76,8 +76,9 @@ class Prices:
         once: bool = True,
         reported: Callable[[CollectedRegion], None] = lambda _: None,
     ) -> PriceCollection:
-        """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources; each
-        region at its own pace for ever, unless `once`. `reported` is called with each poll. Raises UsageError."""
+        """Poll clouds and feeds (name, file or URL), or else the enabled providers and the configured sources. Without
+        `once`, it continues until stopped, each region at its own interval. `reported` is called with each poll. Raises
+        UsageError."""
         return prices.collect(self._session.installation, clouds=clouds, feeds=feeds, once=once, reported=reported)
 
     def import_tables(
@@ -88,8 +89,8 @@ class Prices:
         at: str = "",
         progress: Callable[[str, int, int | None], None] = lambda _text, _done, _total: None,
     ) -> PriceImport:
-        """Take tables of recorded prices, or folders of them, into the store. `provider` and `at` are for tables that
-        do not say whose prices they are and when they held. Raises UsageError, MissingExtraError."""
+        """Import tables of recorded prices, or folders of them, into the store. `provider` and `at` are for tables that
+        do not name the provider and the time of their prices. Raises UsageError, MissingExtraError."""
         installation = self._session.installation
         return recorded.import_prices(
             installation.store,
@@ -104,13 +105,13 @@ class Prices:
     def export(
         self, path: str | Path, *, gpu: str | None = None, provider: str | None = None, since: str = ""
     ) -> PriceExport:
-        """Write every price change to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
+        """Write all price changes to a CSV or Parquet file. Raises UsageError, MissingExtraError."""
         installation = self._session.installation
         from_ms = history.instant_of(since, installation.clock.now_ms()) if since else 0
         return archive.export(installation.store, path_of(path), gpu=gpu, provider=provider, from_ms=from_ms)
 
     def archive(self, *, keep_days: int = 400) -> PriceArchive:
-        """Write months that are over to files, and let prices older than `keep_days` leave the store. Raises
+        """Write complete months to files, and delete prices older than `keep_days` from the store. Raises
         UsageError."""
         installation = self._session.installation
         now_ms = installation.outside_clock.now_ms()

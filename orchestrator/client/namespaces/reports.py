@@ -1,4 +1,4 @@
-"""client.reports: what jobs cost, and what they would have cost otherwise."""
+"""client.reports: what jobs cost, and what they would have cost without Tradewind."""
 
 from __future__ import annotations
 
@@ -43,23 +43,23 @@ from orchestrator.store import CostFilter, JobFilter, JobSort
 
 @checked
 class Reports:
-    """In every row, and in the total of those compared: paid + saved = baseline."""
+    """In every row, and in the total of the compared rows: paid + saved = baseline."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     def get(self, job: str | None = None, *, month: str | None = None) -> ReportView:
-        """The report of one job, of those that ended in a month (`"2026-11"`, UTC), or of all. Raises NotFoundError,
-        UsageError.
+        """The report of one job, of the jobs that ended in a month (`"2026-11"`, UTC), or of all jobs. Raises
+        NotFoundError, UsageError.
 
-        That of a job whose books are open is `provisional`. Once they are closed it never changes, but for what is
-        booked later, which makes another `version`.
+        The report of a job whose books are open is `provisional`. After the books are closed, only later entries change
+        it, and make a new `version`.
         """
         return report.report(self._session.installation, job, month)
 
     def overview(self, *, month: str | None = None) -> Overview:
-        """What was saved, spent and is expected: of the jobs that ended in a month (`"2026-11"`, UTC; None: this one),
-        and of those that are open. Raises UsageError."""
+        """Savings, spending and expected costs of the jobs that ended in a month (`"2026-11"`, UTC; None: this month),
+        and of the open jobs. Raises UsageError."""
         return overview.overview(self._session.installation, period_of(self.now_ms, month=month))
 
     def costs(
@@ -72,9 +72,10 @@ class Reports:
         only: CostFilter | None = None,
         every: bool = False,
     ) -> CostView:
-        """What was spent in a month (None: this one), or from `since` to `until` (`"30d"`, `"2026-11-21"`), by group,
-        next to the period before: the 500 largest groups, or `every` one. `only` narrows the entries. Entries that last
-        over midnight (UTC), or an end of the period, are divided there in proportion to time. Raises UsageError."""
+        """Spending in a month (None: this month), or from `since` to `until` (`"30d"`, `"2026-11-21"`), by group,
+        beside the previous period: the 500 largest groups, or with `every` all of them. `only` filters the entries.
+        Entries that span midnight (UTC), or an end of the period, are divided there in proportion to time. Raises
+        UsageError."""
         period = self._period(month=month, since=since, until=until)
         return costs.costs(self._session.installation, period, group_by, only, every=every)
 
@@ -88,8 +89,8 @@ class Reports:
         limit: int = 100,
         cursor: str | None = None,
     ) -> EntryPage:
-        """The ledger entries of such a period (without any: all), newest first, and the sum of their parts in it.
-        Raises UsageError."""
+        """The ledger entries of a period (without one: all), the newest first, and the sum of their parts in the
+        period. Raises UsageError."""
         given = month is not None or since is not None or until is not None
         period = self._period(month=month, since=since, until=until) if given else None
         return costs.entry_page(self._session.installation, period, only, limit=limit, cursor=cursor)
@@ -97,7 +98,7 @@ class Reports:
     def jobs(
         self, only: JobFilter | None = None, *, sort: JobSort = "newest", skip: int = 0, limit: int = job_list.ROWS
     ) -> JobTable:
-        """A page of the jobs that match, ended ones too. Raises UsageError."""
+        """A page of the matching jobs, including ended jobs. Raises UsageError."""
         return job_list.job_table(self._session.installation, only, sort, skip=skip, limit=limit)
 
     def job(self, job: str) -> JobPage:
@@ -105,8 +106,8 @@ class Reports:
         return job_page.job_page(self._session.installation, job)
 
     def frontier(self, job: str | None = None, *, cloud: str | None = None, spot: bool | None = None) -> FrontierView:
-        """The cheapest offer of each kind of machine now, and which of them no other beats in both price and speed (of
-        a job, or of the machine). Raises NotFoundError."""
+        """The cheapest offer of each kind of machine now, and which of them no other offer beats in both price and
+        speed (of a job, or of the machine). Raises NotFoundError."""
         return frontier.frontier(self._session.installation, job, cloud=cloud, spot=spot)
 
     def market(
@@ -121,8 +122,8 @@ class Reports:
         since: str = "30d",
         until: str | None = None,
     ) -> MarketView:
-        """The market of a kind of GPU (None: the one with the most offers): prices now and since then, per hour of a
-        GPU, per TFLOP or per 1,000 steps of a job. Raises NotFoundError, UsageError."""
+        """The market of a kind of GPU (None: the one with the most offers): current and past prices, per GPU and hour,
+        per TFLOP or per 1,000 steps of a job. Raises NotFoundError, UsageError."""
         return market.market(
             self._session.installation,
             gpu,
@@ -136,24 +137,24 @@ class Reports:
         )
 
     def moves(self, job: str | None = None, *, since: str = "7d", before: str | None = None) -> MoveList:
-        """The latest moves of a job (None: of all): why, how long they took, and what they saved. Raises NotFoundError,
-        UsageError."""
+        """The latest moves of a job (None: of all jobs): why, how long they took, and what they saved. Raises
+        NotFoundError, UsageError."""
         return moves.moves(self._session.installation, job=job, since=since, before=before)
 
     def plan_in_force(self) -> PlanInForce:
-        """The last decision about each open job, and the one before."""
+        """The latest decision about each open job, and the one before it."""
         return decisions.plan_in_force(self._session.installation)
 
     def backtests(self) -> BacktestList:
-        """The back-tests that were kept."""
+        """The saved back-tests."""
         return backtests.backtests(self._session.installation)
 
     def health(self) -> Health:
-        """The control plane, the sources of prices, flagged prices, quarantined jobs and machines."""
+        """The state of the control plane, price sources, flagged prices, quarantined jobs and machines."""
         return health.health(self._session.installation)
 
     def mark(self) -> str:
-        """A text that differs once anything on the pages may have changed: an event, an entry or a price."""
+        """A text that changes if anything on the pages may have changed: an event, an entry or a price."""
         with self._session.installation.store.read() as tx:
             newest = tx.events(limit=1, newest_first=True)
             booked, known = tx.total_nano_usd(), tx.market_changes()
@@ -175,7 +176,7 @@ class Reports:
             return tuple(tx.cost_values("kind"))
 
     def names(self, job_ids: Iterable[str]) -> Mapping[str, str]:
-        """The names of jobs by id; unknown ones are left out."""
+        """The names of jobs by id; unknown ids are left out."""
         with self._session.installation.store.read() as tx:
             return {each.id: each.name for each in tx.outlines_of(set(job_ids))}
 
@@ -193,13 +194,13 @@ class Reports:
         return period_of(self.now_ms, month=month, since=since, until=until)
 
     def write_entries(self, out: TextIO, job: str | None = None, *, month: str | None = None) -> int:
-        """Write the ledger entries of a report as CSV, one after the other, however many there are. Returns their
-        number. Raises NotFoundError, UsageError."""
+        """Write all ledger entries of a report as CSV, one at a time. Returns their number. Raises NotFoundError,
+        UsageError."""
         with report.entries(self._session.installation, job, month) as entries:
             return write_entries(out, entries)
 
     def write_html(self, view: ReportView, path: str | Path) -> None:
-        """Write a report as one self-contained page. Raises UsageError when it cannot be written."""
+        """Write a report as one self-contained HTML page. Raises UsageError if it cannot be written."""
         try:
             write_whole(path_of(path), page(view))
         except OSError as error:

@@ -198,7 +198,7 @@ def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> No
     for command in (("profile", "group.yaml"), ("offers", "--for", "group.yaml")):
         refused = tradewind(*command)
         assert refused.exit_code == 2
-        assert "group.yaml is a group file, and this is about a single job" in refused.stderr
+        assert "group.yaml is a group file, but a single job is expected" in refused.stderr
     group.write_text(GROUP.replace("weight: 2", "weight: 0"))
     refused = tradewind("plan", "group.yaml")
     assert refused.exit_code == 3

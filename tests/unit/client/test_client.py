@@ -43,7 +43,7 @@ def test_a_state_folder_is_all_that_a_client_needs(work: dict[str, Any], tmp_pat
         assert client.jobs.get("gpt").id == job.id
     with Client(state_dir=str(tmp_path / "two")) as client:
         assert client.jobs.list().jobs == ()
-    with pytest.raises(UsageError, match="names its own state folder"):
+    with pytest.raises(UsageError, match="already names a state folder"):
         Client(load_config(), state_dir=tmp_path)
 
 
@@ -62,7 +62,7 @@ def test_arguments_of_another_type_are_refused(client: Client, work: dict[str, A
         with pytest.raises(UsageError, match="is not a job"):
             client.plans.create(anything)
     for anything in ({"state_dir": 5}, {"state_dir": b"state"}, {"state_dir": tmp_path, "caller": "ann"}):
-        with pytest.raises(UsageError, match="is a path"):
+        with pytest.raises(UsageError, match="must be a path"):
             Client(**anything)
     for anything in ({"group_by": "gpus"}, {"max_price": "5"}, {"max_price": float("nan")}):
         with pytest.raises(UsageError, match=r"way to group|max_price of"):
