@@ -28,7 +28,7 @@ EVENT_KINDS: frozenset[str] = frozenset(
         *("group.budget", "price.accepted", "ledger.corrected", "store.pruned"),
     }
 )
-"""All that are written."""
+"""All kinds of events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A signed amount (nano-USD) of one run over one period (market ms). Never edited: a correction is a new row with
+    """A signed amount (nano-USD) for one run and one period (market ms). Never edited: a correction is a new row with
     `reverses`."""
 
     id: str

@@ -1,4 +1,4 @@
-"""JobForecast: what a job that has not ended is expected to cost and to take."""
+"""JobForecast: the expected cost and duration of a job that has not ended."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from orchestrator.model.plan import Evidence
 
 START_UNKNOWN = "it is not known when it can start"
-"""Given instead of a forecast while a job waits for a limit, another job or a secret."""
+"""Shown instead of a forecast while a job waits for a limit, another job or a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobForecast:
-    """What a job is expected to cost from `at_ms` on (nano-USD) and to take until it is done (market seconds), each
-    with its 5th and 95th percentile; `evidence` says what its speed is known from."""
+    """The expected cost of a job from `at_ms` on (nano-USD) and the expected time until it is done (market seconds),
+    each with its 5th and 95th percentile. `evidence` is the source of its speed."""
 
     at_ms: int
     cost_nano_usd: int

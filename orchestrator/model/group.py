@@ -1,4 +1,4 @@
-"""Group: jobs that are decided together, as frozen values. Money is nano-USD, times are epoch milliseconds."""
+"""Group: jobs that are planned together, as frozen values. Money is nano-USD, times are epoch milliseconds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from orchestrator.model.job import JobSpec
 
 GroupPolicy = Literal[
     "cheapest",  # least total cost; jobs with deadlines are on time
-    "max-min-fairness",  # the job that gets least, relative to its weight, gets as much as possible
-    "finish-time-fairness",  # the job that sharing delays most is delayed least
+    "max-min-fairness",  # the job with the smallest share, relative to its weight, gets as much as possible
+    "finish-time-fairness",  # the largest delay that sharing causes is as small as possible
     "makespan",  # the last job ends as early as possible
     "max-throughput",  # the most steps per second in total
     "shortest-job-first",
@@ -22,10 +22,10 @@ GROUP_POLICIES: tuple[GroupPolicy, ...] = get_args(GroupPolicy)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A submitted group. Its jobs name it by `group_id`.
+    """A submitted group. Its jobs refer to it by `group_id`.
 
-    `budget_nano_usd` is a ceiling on what all its jobs cost together, `deadline_at_ms` the time by which all must have
-    ended (market time); None: no limit. A job may have tighter limits of its own.
+    `budget_nano_usd` limits the total cost of all its jobs. `deadline_at_ms` is the time by which all must have ended
+    (market time). None: no limit. A job may have tighter limits.
     """
 
     id: str
@@ -40,7 +40,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """One job of a group file: its spec, its weight (> 0) and the names of the jobs that must have finished before."""
+    """One job of a group file: its spec, its weight (> 0) and the names of the jobs that must finish first."""
 
     spec: JobSpec
     weight: float = 1.0

@@ -10,7 +10,7 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford base 32: sorts like 
 
 
 class RandomBits(Protocol):
-    """The part of random.Random that ids need."""
+    """The method of random.Random that ids need."""
 
     def getrandbits(self, k: int, /) -> int:
         """An integer of `k` random bits."""
@@ -23,7 +23,7 @@ def new_id(prefix: str, now_ms: int, random: RandomBits) -> str:
 
 
 def is_id(prefix: str, text: str) -> bool:
-    """Whether `new_id` or `derived_id` can have made `text` with this prefix. Ids name folders: no other may."""
+    """Whether `new_id` or `derived_id` can have made `text` with this prefix. Only such texts may name folders."""
     return re.fullmatch(f"{prefix}_[{_ALPHABET}]{{15}}", text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Job: what the user wants trained, as frozen values.
+"""Job: what the user wants to train, as frozen values.
 
 Durations are market seconds, sizes bytes, money nano-USD, times epoch milliseconds.
 """
@@ -17,17 +17,17 @@ Scalar = str | int | float | bool | None
 Args = Mapping[str, "Scalar | list[Scalar] | dict[str, Scalar]"]
 
 DEFAULT_PRECISION: Precision = "fp32"
-"""The precision assumed for a job without a profile or setting: the default of the frameworks."""
+"""The precision of a job without a profile or setting: the default of the frameworks."""
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
-"""What the GPUs of a machine divide among them: nothing; optimizer state; also gradients; also weights (the last two
-are the same)."""
+"""What a job shards over the GPUs of a machine: nothing; optimizer state; also gradients; also weights (the last two
+values mean the same)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
     """Minimises cost^cost_weight x time^time_weight: cheapest = (1, 0), fastest = (0, 1).
 
-    For fastest, finishes up to 3% later than the earliest count as equally early, and the cost decides among them.
+    For fastest, finishes up to 3% later than the earliest count as equal, and the cost decides between them.
     Source: Narayanan et al. 2020 (objectives cost, time and cost^a x time^(1-a)).
     """
 
@@ -51,7 +51,7 @@ FASTEST = Objective(0.0, 1.0)
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What the machine needs before the program starts: a shell command, Python packages by name and in files (paths
-    relative to the code's folder), a Python version such as "3.12" (None: that of the site)."""
+    relative to the code's folder), a Python version such as "3.12" (None: the site's version)."""
 
     command: str | None = None
     requirements: tuple[str, ...] = ()
@@ -63,9 +63,9 @@ class Setup:
 class TrainSpec:
     """The work: `entry` ("module:function", called with **args) or `script`, for `steps` optimizer steps.
 
-    A script gets each of `args` as `--name value`, or exactly the words of `argv` if there are any. With `epochs`
-    instead of `steps`, the trainer finds out how many steps that is. `secrets` are names only: values come from the
-    submitter's environment and are never stored.
+    A script gets each of `args` as `--name value`, or exactly the words of `argv` if there are any. The trainer
+    converts `epochs` to steps. `secrets` are names only: values come from the submitter's environment and are never
+    stored.
     """
 
     entry: str | None
@@ -79,12 +79,12 @@ class TrainSpec:
     stall_after_s: float | None = None  # market seconds; None: as configured
     argv: tuple[str, ...] = ()
     setup: Setup | None = None
-    code: str | None = None  # digest of the uploaded code (orchestrator.nodes.packing); None: it was not uploaded
+    code: str | None = None  # digest of the uploaded code (orchestrator.nodes.packing); None: not uploaded
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """A canonical GPU name and how many of it one node must have."""
+    """A canonical GPU name and the number of these GPUs that one node must have."""
 
     name: str
     count: int = 1
@@ -92,7 +92,7 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a node must have, and how many of them the job needs at once. With neither `gpus` nor `gpu_memory_bytes`:
+    """What each node must have, and how many nodes the job needs at once. With neither `gpus` nor `gpu_memory_bytes`:
     any machine with `cpu` and `memory_bytes`. `processes` of the program run on each node (None: one per GPU)."""
 
     gpus: tuple[GpuRequest, ...] = ()
@@ -104,14 +104,14 @@ class Resources:
 
     @property
     def distributed(self) -> bool:
-        """Whether the program is started as torchrun starts it, with RANK and so on, even if it is one process: if the
-        job file lets it have several, or says how many."""
+        """Whether the program is started as torchrun starts it, with RANK and so on. This is so if the job file allows
+        several processes, or states their number (even 1)."""
         return self.nodes > 1 or self.processes is not None or any(gpu.count > 1 for gpu in self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Shell-style patterns of allowed clouds and regions; empty: all that are enabled."""
+    """Shell-style patterns of allowed clouds and regions; empty: all enabled ones."""
 
     clouds: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
@@ -119,27 +119,27 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSpec:
-    """Where checkpoints go (None: the state folder), how many are kept (the last ones, one per hour, the best ones),
-    the largest share of time they may take, how many may be under way at a time (0: training waits for them), and the
-    bandwidth that a machine may use for them meanwhile (None: any)."""
+    """Where checkpoints are stored (None: the state folder), how many are kept (the latest, one per hour, the best),
+    the largest share of time they may take, how many may be written at a time (0: training waits for them), and the
+    bandwidth that a machine may use for them while it trains (None: no limit)."""
 
     to: str | None = None
     keep: int = 3
     keep_hourly: int = 0
     keep_best: int = 0
-    max_overhead: float = 0.035  # CheckFreq (FAST '21): within 3.5 % of the run time
+    max_overhead: float = 0.035  # CheckFreq (FAST '21): at most 3.5 % of the run time
     max_in_flight: int = 1
     max_upload_bytes_per_s: int | None = None
 
     @property
     def most_kept(self) -> int:
-        """How many may be stored at a time, besides the one that is being written."""
+        """How many checkpoints may be stored at a time, in addition to the one that is being written."""
         return self.keep + self.keep_hourly + self.keep_best
 
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """A data set: its URL or path, where it appears on the node, and its size in bytes if known."""
+    """A data set: its URL or path, its path on the node, and its size in bytes if known."""
 
     source: str
     mount: str
@@ -156,7 +156,7 @@ class OutputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Reproducible:
-    """The settings under which results are bit-exact: thread count, deterministic algorithms, seed."""
+    """The settings with which results are bit-exact: thread count, deterministic algorithms, seed."""
 
     threads: int = 1
     deterministic: bool = True
@@ -181,12 +181,12 @@ class Expected:
 
 
 LEAST_RATE, MOST_RATE = 1e-6, 1e6
-"""The range of plausible steps per second: from one in 11 days to one per microsecond."""
+"""The range of plausible rates in steps per second: from one in 11 days to one per microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A validated job file: everything that the user specified, nothing that the system decided."""
+    """A validated job file: everything that the user specified, and nothing that Tradewind decided."""
 
     name: str
     train: TrainSpec
@@ -214,10 +214,10 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A submitted spec with its id, owner, submission time (market ms) and present state.
+    """A submitted spec with its id, owner, submission time (market ms) and current state.
 
-    In a group: the group's id, the job's weight (> 0) and the ids of the jobs of the group that must have finished
-    before it starts. Raises ValueError for a weight that is not a positive finite number.
+    In a group: the group's id, the job's weight (> 0) and the ids of the jobs of the group that must finish before it
+    starts. Raises ValueError for a weight that is not a positive finite number.
     """
 
     id: str
@@ -254,12 +254,12 @@ class Job:
 
 
 JobState = Literal[
-    "queued",  # accepted; waits for a machine or for an offer that fits
-    "starting",  # its first or next run is being started
+    "queued",  # accepted; waits for a machine or a suitable offer
+    "starting",  # its first or next run is starting
     "running",
-    "migrating",  # runs while its successor is being started, or is being handed over
+    "migrating",  # runs while its next run starts, or is being handed over to it
     "pausing",
-    "paused",  # by the user or by its budget; has a checkpoint and no machine
+    "paused",  # by the user or its budget; has a checkpoint and no machine
     "cancelling",
     "finished",
     "failed",

@@ -1,4 +1,4 @@
-"""Plan: what `decide` proposes for each job, with its reasons. Immutable."""
+"""Plan: the proposal of `decide` for each job, with its reasons. Immutable."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ACTION_WORDS = {"place": "start", "stay": "stay", "move": "move", "wait": "wait"
 ACTION_WORDS_ON = {"place": "start on", "stay": "stay on", "move": "move to"}
 """How people read each action; the latter with the name of an offer behind it."""
 Evidence = Literal[
-    "none",  # only ratios between machines are known
+    "none",  # only the ratios between machines are known
     "expected",  # stated by its user
     "profile",  # a profile of its step
-    "table",  # an imported figure of its name
-    "measured",  # it ran, or a job with the same program and settings did
+    "table",  # an imported value for its name
+    "measured",  # the job, or a job with the same program and settings, has run
 ]
 """The best evidence of a job's speed."""
 
@@ -33,8 +33,8 @@ class Estimate:
 class Alternative:
     """An offer that was considered. `reason` is the ONE binding reason why it was not chosen (empty if it was).
 
-    Without evidence of the job's speed, only `relative_speed` is known: to how many machines of the kind named in its
-    provenance this one is equivalent.
+    Without evidence of the job's speed, only `relative_speed` is known: how many machines of the kind named in its
+    provenance are as fast as this one.
     """
 
     offer_id: str
@@ -57,8 +57,9 @@ class Alternative:
 class CostParts:
     """The parts of an expected cost, which add up to it exactly.
 
-    `compute` is training itself, `checkpoint` the time for saving, `preemption` restarts and repeated work, `start`
-    what is billed before training, `minimum` what a provider bills beyond the end of a very short job.
+    `compute` is the training, `checkpoint` the time for saving, `preemption` the restarts and repeated work, `start`
+    the bill before training begins, `minimum` the part of a provider's minimum charge beyond the end of a very short
+    job.
     """
 
     compute_nano_usd: int
@@ -72,7 +73,7 @@ class CostParts:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What an objective would choose, with its expected cost and duration; `offer_id` is None if no offer fits."""
+    """The choice of an objective, with its expected cost and duration; `offer_id` is None if no offer is suitable."""
 
     objective: str
     offer_id: str | None
@@ -82,7 +83,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """How many offers one constraint rejects."""
+    """The number of offers that one constraint rejects."""
 
     topic: str
     count: int
@@ -90,10 +91,10 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A short run on another kind of hardware, to measure it before a long job commits.
+    """A short run on another kind of hardware, to measure it before a long job settles on one.
 
-    Its total cost is `cost_nano_usd`, and it is expected to save `saving_nano_usd` beyond that. `offer_id` is None if
-    there is no probe, for `reason`.
+    Its total cost is `cost_nano_usd`; the expected saving, after this cost, is `saving_nano_usd`. `offer_id` is None if
+    there is no probe; `reason` says why.
     """
 
     offer_id: str | None
@@ -105,10 +106,10 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class TracedOption:
-    """Something that a job could do now: "start", "start and return" to the offer after the first loss, or "wait"
-    for it (expected in `wait_s` market seconds). `cost_nano_usd` and `duration_s` to finish are expected values
-    (None: not known). `value` is what was compared: a multiple of the best option's; or, for a job that runs, of the
-    most at which a move pays ("stay" is 1)."""
+    """A possible action of a job: "start", "start and return" to the offer after the first loss, or "wait" for the
+    offer (expected in `wait_s` market seconds). `cost_nano_usd` and `duration_s` to finish are expected values (None:
+    unknown). `value` is the compared number, as a multiple of the best option's; or, for a running job, of the highest
+    value at which a move pays ("stay" is 1)."""
 
     action: str
     offer_id: str | None
@@ -120,9 +121,9 @@ class TracedOption:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """How the policy came to a decision: the `rule` by which it compared, the `facts` that counted (name and text) and
-    the options that it compared. The first is the decision; the others follow by rank. Their costs are those that were
-    compared; those of the plan also count what follows after losses."""
+    """How the policy made a decision: the `rule` of the comparison, the `facts` that it used (name and text) and the
+    options. The first option is the decision; the others follow by rank. Their costs are the compared ones; the plan's
+    costs also count what happens after losses."""
 
     rule: str
     facts: tuple[tuple[str, str], ...]
@@ -133,21 +134,21 @@ class Trace:
 class Placement:
     """What to do with one job, and why.
 
-    `alternatives` is ranked: the chosen offer, then feasible ones by objective, then infeasible ones. It has the best
-    and those closest to a fit; every offer of a small market if the plan was made for a person to read. `considered`
-    counts all offers and `rejected` those ruled out by each constraint. `throughput` is None without evidence of the
-    job's speed (`evidence` is its kind), and so is everything that follows from it: cost, finish, what would change the
-    choice. `baseline` is the cheapest on-demand offer that meets the constraints (what one would pay without
-    Tradewind). `would_move_below...` is the price of the best other offer below which the job would be placed there or
-    move there (None: never); `kept_up_to...` is the price of the chosen offer up to which it stays the choice (None: at
-    any price, or there is no other offer). `probe` is the answer of the probe rule, if it was asked. If its offer is
-    the chosen one, the decision is made again after the measurement; another offer is to be probed once the job is
-    measured on the chosen one. `again_at_ms`: decide again at that market time in any case (a probe or a back-off
-    ends). `chance` is the probability of keeping deadline and budget if no offer does so safely (at the 95th
-    percentile); None if one does, or there are no limits. `awaited` is the offer for whose capacity the job waits, with
-    its cost and time from now on, the wait included. `lacks_money`: a job that runs nowhere waits, and only a larger
-    budget can end that. `also` are further offers that would do as well, the best first, so that one launch may ask for
-    all of them.
+    `alternatives` is ranked: the chosen offer, then feasible offers by objective, then infeasible ones. It contains the
+    best offers and those closest to feasible; all offers of a small market if the plan was made for a person to read.
+    `considered` counts all offers and `rejected` the offers that each constraint rules out. `throughput` is None
+    without evidence of the job's speed (`evidence` is its kind), and so are all values that depend on it: cost, finish,
+    and the prices that would change the choice. `baseline` is the cheapest on-demand offer that meets the constraints
+    (the price without Tradewind). `would_move_below...` is a price of the best other offer: below it, the job would be
+    placed there or move there (None: never). `kept_up_to...` is the price up to which the chosen offer stays the choice
+    (None: at any price, or there is no other offer). `probe` is the result of the probe rule, if it was used. If the
+    probe's offer is the chosen one, the decision is made again after the measurement; another offer is probed after the
+    job is measured on the chosen one. `again_at_ms`: decide again at that market time in any case (a probe or a
+    back-off ends). `chance` is the probability of meeting deadline and budget if no offer meets them safely (at the
+    95th percentile); None if one does, or there are no limits. `awaited` is the offer for whose capacity the job waits,
+    with its cost and time from now on, including the wait. `lacks_money`: a job without a machine waits, and only a
+    larger budget can end the wait. `also` are other offers that are as good, the best first; one launch may request all
+    of them.
     """
 
     job_id: str

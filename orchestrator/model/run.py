@@ -1,8 +1,8 @@
-"""Run and Migration: what actually happened to a job.
+"""Run and Migration: what happened to a job.
 
 A job is a chain of runs. Each run is one continuous execution on one machine and has its own generation, which fences
-all older ones. A migration starts one run and releases the one before it, if any: the first placement, a planned move
-and a recovery are the same sequence of steps.
+all older ones. A migration starts one run and releases the previous one, if any. The first placement, a planned move
+and a recovery use the same sequence of steps.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Literal
 RunState = Literal["provisioning", "starting", "training", "quiesced", "ended"]
 RunEnd = Literal[
     "finished",  # all steps done
-    "failed",  # through the job's own fault: its code raised, died, stalled, or ended too early
-    "moved",  # handed over to its successor
+    "failed",  # because of the job: its code raised an error, died, stalled, or ended too early
+    "moved",  # handed over to the next run
     "preempted",  # the provider took the machine away
     "lost",  # the machine or its trainer disappeared
     "paused",
     "cancelled",
-    "aborted",  # it never took over: its migration was aborted before cutover
+    "aborted",  # never took over: its migration was aborted before cutover
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One machine of a run, and the interval for which this run is billed for it (market ms). `instance_id` is None
-    until the machine was rented."""
+    """One machine of a run, and the interval for which the run is billed for it (market ms). `instance_id` is None
+    until the machine is rented."""
 
     instance_id: str | None = None
     billed_from_ms: int | None = None
@@ -37,20 +37,20 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution. `start_step` is where it restored, `last_step` the last step that it reported, and `saved_step`
-    that of the newest checkpoint that it reported (None: not known).
+    """One execution. `start_step` is the step that it restored, `last_step` the last step that it reported, and
+    `saved_step` the step of the newest checkpoint that it reported (None: unknown).
 
-    A run on several machines (a gang) has them all in `members`; then `instance_id` is the first of them, and the
-    billed interval reaches from the earliest begin of their bills to the latest end, once all have ended. `members` is
-    empty for a run on one machine; `machines` is never empty.
+    For a run on several machines (a gang), `members` has all machines, `instance_id` is the first of them, and the
+    billed interval is from the earliest start of their bills to the latest end, once all have ended. `members` is empty
+    for a run on one machine; `machines` is never empty.
 
-    All times are market ms. `created_at_ms` is when it was decided to run there, or when its machine was requested, if
-    that was later (the site had to start first); for a standby, when it was promoted.
-    `repeated_steps` had been done by an earlier run and lost with it. `machine_from_ms` is set if an earlier run had
-    the same machine: the machine's bill began then, and this run's own interval is the rest. `moved_bytes` of
-    checkpoint were brought to its machine from the location `moved_from` (provider/region/zone); `kept_bytes` is the
-    storage there for as many checkpoints as the job keeps (None: size not known). `save_wall_s` is the duration of its
-    latest save, `setup_wall_s` that of setting up its environment.
+    All times are market ms. `created_at_ms` is the time of the decision to run there, or of the request for its machine
+    if that was later (the site had to start first); for a standby, the time of its promotion. `repeated_steps` were
+    done by an earlier run and lost with it. `machine_from_ms` is set if an earlier run had the same machine: the
+    machine's bill began then, and this run's interval is the rest. `moved_bytes` of a checkpoint were transferred to
+    its machine from the location `moved_from` (provider/region/zone). `kept_bytes` is the size there of as many
+    checkpoints as the job keeps (None: unknown). `save_wall_s` is the duration of its latest save, `setup_wall_s` the
+    duration of setting up its environment.
     """
 
     id: str
@@ -83,17 +83,17 @@ class Run:
 
     @property
     def machines(self) -> tuple[Member, ...]:
-        """The machines that it has or is to get."""
+        """The machines that the run has or will get."""
         return self.members or (Member(self.instance_id, self.billed_from_ms, self.billed_to_ms),)
 
     @property
     def complete(self) -> bool:
-        """Whether it is known which machines it has."""
+        """Whether all its machines are known."""
         return all(each.instance_id is not None for each in self.machines)
 
     @property
     def nodes(self) -> int:
-        """How many machines it has or is to get."""
+        """The number of machines that the run has or will get."""
         return len(self.members) or 1
 
     @property
@@ -105,13 +105,14 @@ class Run:
 
     @property
     def machine_billed_from_ms(self) -> int | None:
-        """When its machine's bill began, whichever run had it then (market ms); None while it is not billed."""
+        """When its machine's bill began, also if another run had the machine then (market ms); None if not billed
+        yet."""
         return self.billed_from_ms if self.machine_from_ms is None else self.machine_from_ms
 
 
 def steps_done(runs: Iterable[Run]) -> int:
-    """The step from which a job with these runs goes on: the last one of its latest run that trained, while that lives;
-    afterwards the one of its newest checkpoint."""
+    """The step from which a job with these runs continues: the last step of its latest run that trained, while the run
+    is alive; after that, the step of its newest checkpoint."""
     latest = latest_trained(runs)
     if latest is None:
         return 0
@@ -119,7 +120,7 @@ def steps_done(runs: Iterable[Run]) -> int:
 
 
 def latest_trained(runs: Iterable[Run]) -> Run | None:
-    """The run that took the job over last."""
+    """The latest run that took the job over."""
     return max(trained(runs), key=lambda run: run.generation, default=None)
 
 
@@ -129,8 +130,8 @@ def trained(runs: Iterable[Run]) -> list[Run]:
 
 
 def billed_together(machines: Sequence[Member]) -> tuple[int | None, int | None]:
-    """The billed interval of a run on these machines: from the earliest begin to the latest end (None while one of
-    those that were rented has no end), in market ms."""
+    """The billed interval of a run on these machines: from the earliest start to the latest end (None while a rented
+    machine has no end), in market ms."""
     began = [each.billed_from_ms for each in machines if each.billed_from_ms is not None]
     ended = [each.billed_to_ms for each in machines if each.instance_id is not None]
     last = None if None in ended else max((each for each in ended if each is not None), default=None)
@@ -138,7 +139,7 @@ def billed_together(machines: Sequence[Member]) -> tuple[int | None, int | None]
 
 
 class Step(StrEnum):
-    """The stored steps of a migration, in order. It can be aborted before CUTOVER; after that it only goes forward."""
+    """The stored steps of a migration, in order. It can be aborted before CUTOVER; after that, it can only complete."""
 
     PROVISION = "provision"
     READY = "ready"
@@ -167,21 +168,21 @@ STEP_ORDER: tuple[Step, ...] = (
 Reason = Literal[
     "first placement", "probe", "cheaper offer", "objective", "notice", "lost", "retry", "resume", "manual", "standby"
 ]
-"""Why a job moves. A "standby" moves nothing: it starts a standby and waits; promoting the standby opens another
-migration."""
+"""Why a job moves. A "standby" migration moves nothing: it starts a standby and waits. Promoting the standby starts
+another migration."""
 
 VOLUNTARY: frozenset[Reason] = frozenset({"cheaper offer", "objective", "probe"})
-"""Reasons of optional moves: such a move is made only while it pays."""
+"""Reasons for optional moves, which are made only while they pay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
     """One move. `token` is derived from (migration, attempt) and stored before the launch that uses it.
 
-    `manifest` names the checkpoint that the target starts from (None: from scratch), chosen at CHECKPOINT or RESTORE.
-    `expected_saving_nano_usd` is the plan's expectation; the report compares it with the result. `disk_gb` is what each
-    try of the launch asks for (LaunchSpec.disk_gb, GiB); None before the first one. `also` are the offers, the best
-    first, that the launch may take as well as `offer_id`; once its machine is known, `offer_id` is that of the machine.
+    `manifest` names the checkpoint from which the target starts (None: from the beginning), chosen at CHECKPOINT or
+    RESTORE. `expected_saving_nano_usd` is the plan's expectation; the report compares it with the result. `disk_gb` is
+    the disk that each attempt of the launch requests (LaunchSpec.disk_gb, GiB); None before the first one. `also` are
+    other offers, the best first, that the launch may use; once the machine is known, `offer_id` is its offer.
     """
 
     id: str
