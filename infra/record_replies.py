@@ -1,9 +1,9 @@
-"""Asks a cloud what a loopback cannot answer, and writes the replies, without anything that identifies the account.
+"""Asks a cloud questions that a loopback cannot answer, and writes the replies, without data that identify the account.
 
     python -m infra.record_replies aws|gcp|azure REGION IMAGE STORE_URL FILE
 
-Called by infra/verify_cloud.sh. All questions (infra/questions/) read, are dry runs, or are meant to be refused: none
-rents anything. Each reply can become a fixture: what a cloud says to a request of ours, word for word but for names.
+Called by infra/verify_cloud.sh. All questions (infra/questions/) only read, are dry runs, or are expected to be
+refused: none rents anything. Each reply can become a fixture: a cloud's literal answer to a request, except for names.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 from providers.errors import ProviderError
 
 Questions = Mapping[str, Callable[[], Any]]
-"""What is asked, by what it is to show."""
+"""The requests, each with the question that it answers."""
 Refused = Callable[[Exception], tuple[Any, ProviderError | None] | None]
-"""What a cloud said (JSON), and what it is here; None if it is not the cloud that said it."""
+"""A cloud's refusal (JSON), and our error for it; None if the error is not from the cloud."""
 
 _NAMES = (
     (re.compile(r"\barn:[\w-]+:[^\s\"']+"), "arn:aws:...:REMOVED"),
@@ -47,7 +47,7 @@ _SECRET_KEYS = {
 
 
 def sanitised(value: Any, also: tuple[str, ...] = ()) -> Any:
-    """A reply without ids, addresses, keys and the texts in `also`; its shape stays."""
+    """A reply without ids, addresses, keys and the texts in `also`, with the same structure."""
     if isinstance(value, Mapping):
         return {key: "REMOVED" if key in _SECRET_KEYS else sanitised(item, also) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -63,8 +63,8 @@ def sanitised(value: Any, also: tuple[str, ...] = ()) -> Any:
 
 
 def record(questions: Questions, refused: Refused, also: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Question -> the sanitised reply or refusal, and the error that Tradewind makes of it. What fails here, and not at
-    the cloud, is recorded as such: one question must not keep the others from being asked."""
+    """Question -> the sanitised reply or refusal, and the error that Tradewind raises for it. Failures on this side are
+    recorded too, so that one question does not prevent the others from being asked."""
     found: dict[str, Any] = {}
     for what, ask in questions.items():
         try:

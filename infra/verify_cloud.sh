@@ -52,7 +52,7 @@ unset "${!TRADEWIND_@}"
 export TRADEWIND_STATE_DIR=$results/state
 passed=0 failed=0
 
-check() { # WHAT COMMAND...: run it, keep what it says, and count
+check() { # WHAT COMMAND...: run it, log its output, and count the result
   local what=$1
   shift
   echo "== $what" | tee -a log
@@ -68,7 +68,7 @@ check() { # WHAT COMMAND...: run it, keep what it says, and count
 # shellcheck disable=SC2329 # called by the trap
 clean_up() {
   trap - EXIT INT TERM
-  echo "== ending everything"
+  echo "== cleaning up"
   tradewind down --force >>log 2>&1 || true
   if tradewind nodes --output json 2>>log | grep -q '"instance_id"'; then
     echo "FAILED: a machine is left: run tradewind nodes and tradewind down again in $results" | tee -a summary
@@ -96,8 +96,8 @@ open("tradewind.toml", "w").write(text)
 END
 cp "$here/../examples/gpt.py" "$here/../examples/gpt.yaml" . # a small model, trained on CPUs in a minute
 
-check "the network and the bucket are made" tradewind up --cloud "$cloud"
-check "the account may do all that is needed" tradewind doctor --cloud "$cloud"
+check "the network and the bucket are created" tradewind up --cloud "$cloud"
+check "the account has all permissions" tradewind doctor --cloud "$cloud"
 check "offers with prices" tradewind offers --cloud "$cloud"
 check "a job runs on a rented machine" timeout "${minutes}m" tradewind submit gpt.yaml --yes --wait
 check "its history" tradewind explain gpt

@@ -1,6 +1,6 @@
 """Finds the browser for the page tests.
 
-It is the one that $CHROMIUM names, or else Debian's. Playwright's own download would be a second copy.
+It uses the browser that $CHROMIUM names, or else Debian's. Playwright's download would be a second copy.
 """
 
 from __future__ import annotations

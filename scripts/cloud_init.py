@@ -1,6 +1,6 @@
-"""Finds the schema by which cloud-init checks its files: part of its Debian package, which is unpacked, not installed.
+"""Finds the schema for cloud-init's files. It is part of the Debian package, which is unpacked and not installed.
 
-Installed, cloud-init would configure this machine at its next boot.
+If cloud-init were installed, it would configure this machine at the next boot.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _BRIEF = [f"-oAcquire::{option}" for option in ("Retries=0", "http::Timeout=10",
 
 
 def find() -> Path | None:
-    """The path of the schema; None if it is not here."""
+    """The path of the schema; None if it is missing."""
     places = (Path(os.environ.get(VARIABLE, "")), Path("/") / _INSIDE, _UNPACKED / _INSIDE)
     return next((place for place in places if place.is_file()), None)
 
 
 def unpack() -> None:
-    """Download Debian's package and unpack it beside this Python. Raises CalledProcessError and OSError."""
+    """Download Debian's package and unpack it next to this Python. Raises CalledProcessError and OSError."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["apt-get", "-qq", *_BRIEF, "download", PACKAGE], cwd=folder, check=True, capture_output=True)
         (package,) = Path(folder).glob("*.deb")

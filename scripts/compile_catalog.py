@@ -2,10 +2,10 @@
 
     python -m scripts.compile_catalog ../shared/market
 
-The lists are outside the repository, which contains the compiled files: only those who refresh the catalogue need them.
-Each offer gets its latest on-demand and its latest spot price. The same input gives the same bytes. Files that are
-maintained manually (sources, instance types, regions, exclusions) are only read. An instance type that is neither known
-nor excluded is an error.
+The repository contains the compiled files but not the lists, which are needed only to refresh the catalogue. Each offer
+gets its latest on-demand and its latest spot price. The same input gives the same bytes. Files that are maintained
+manually (sources, instance types, regions, exclusions) are only read. An instance type that is neither known nor
+excluded is an error.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Price:
 
 
 def compile_from(folder: Path, *, parquet: bool = True) -> Files:
-    """The text of every compiled file by name. Without `parquet`, those that need pyarrow are left out."""
+    """The text of every compiled file by name. Without `parquet`, files that need pyarrow are left out."""
     lists = {"aws": _aws(folder), "azure": _azure(folder), "gcp": _gcp(folder), "small": _small(folder)}
     prices = {name: _latest(found) for name, found in lists.items()}
     files = {
@@ -242,7 +242,7 @@ def _interruptions(folder: Path) -> str:
 
 
 def _egress_aws(folder: Path) -> str:
-    """Each region's usual egress price to other regions, the pairs that differ from it, and its price to the
+    """Each region's usual egress price to other regions, the pairs with another price, and its price to the
     internet."""
     by_source: dict[str, dict[str, str]] = {}
     for row in _read(folder / "egress_prices.csv.gz"):

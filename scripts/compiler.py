@@ -1,4 +1,4 @@
-"""Finds the C compiler with which tests build the library that gives a process a wrong clock."""
+"""Finds the C compiler. Tests use it to build the library that gives a process a wrong clock."""
 
 from __future__ import annotations
 

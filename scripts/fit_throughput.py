@@ -2,7 +2,7 @@
 
 TABLE is Gavel's table of isolated throughputs (CSV or JSON, orchestrator/services/speed/throughput_tables.py),
 PUBLISHED the collection of published rates that benchmarks/_published.py reads. Writes orchestrator/perf/fitted.py with
-DATE as the day of the fit. Run it again when the hardware table changes.
+DATE as the day of the fit. Run it again if the hardware table changes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Generates the pages and pictures of docs/ that are made from the code: `python -m scripts.gen_docs`.
 
-`--check` only reports which are stale.
+`--check` only reports stale files.
 
 To add a page, add a line to PAGES: its path and the function that returns its text.
 """

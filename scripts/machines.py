@@ -1,4 +1,4 @@
-"""Finds the programs with which tests simulate other machines: sshd and ip."""
+"""Finds the programs that tests use to simulate other machines: sshd and ip."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Installs the programs that the tests need and pip cannot install: `python -m scripts.packages`.
 
-As root on Debian, it installs the missing ones, except those that a variable names. Otherwise it says what to do, and
+As root on Debian, it installs missing programs, except programs that a variable names. Otherwise it says what to do and
 fails.
 """
 
@@ -30,15 +30,15 @@ def install(packages: list[str]) -> None:
 
 
 def unpack_cloud_init() -> None:
-    """Get the schema of cloud-init, if that is possible: only one test needs it."""
+    """Get the schema of cloud-init, if possible: only one test needs it."""
     try:
         cloud_init.unpack()
     except (subprocess.CalledProcessError, OSError) as error:
-        print(f"cloud-init's schema is not here ({error}): {cloud_init.REMEDY}", file=sys.stderr)
+        print(f"cloud-init's schema is missing ({error}): {cloud_init.REMEDY}", file=sys.stderr)
 
 
 def main() -> int:
-    """Install what is missing. The exit code is 1 if something still is."""
+    """Install missing programs. The exit code is 1 if some are still missing."""
     absent = [each.PACKAGE for each in NEEDED.values() if each.find() is None and not os.environ.get(each.VARIABLE)]
     if absent and os.geteuid() == 0 and shutil.which("apt-get"):
         print(f"installing Debian's {' and '.join(absent)} for the tests", file=sys.stderr)

@@ -16,15 +16,15 @@ HEAD = """# Command line
 Results go to stdout, everything else to stderr. Colour is used only on a terminal and never with `NO_COLOR`. Name a job
 by its id, the beginning of its id, or its name. `tradewind --install-completion` completes commands, options and jobs.
 
-Tables fit the terminal, from 70 columns up: less important columns are left out where it is narrow, and words and
-numbers are never broken. `--wide` shows all columns, ids included. `plan` and `submit` start with a short summary;
-`--why` shows all figures and reasons. In a pipe, `COLUMNS` sets the width; without it, lines are as long as needed.
+Tables fit terminals of 70 columns or more: narrow terminals show fewer columns, and words and numbers are never broken.
+`--wide` shows all columns, including ids. `plan` and `submit` start with a short summary; `--why` shows all figures and
+reasons. In a pipe, `COLUMNS` sets the width; without it, lines are as long as needed.
 
 `--output json` writes exactly one JSON document to stdout and nothing to stderr, so `2>&1 | jq` works; `logs`, `watch`,
 `prices watch` and `events --follow` write one document per line. A result has a versioned schema
 (`"schema": "tradewind/<kind>/v1"`); money is integer nano-USD, instants are epoch milliseconds of market time. If the
-command fails, the document has an `error`; if nothing else is in it, its schema is `tradewind/error/v1`. What failed
-without changing the exit code is in `command_warnings`. The exit codes are in [exit-codes.md](exit-codes.md).
+command fails, the document has an `error`; if it contains nothing else, its schema is `tradewind/error/v1`. Failures
+that do not change the exit code are in `command_warnings`. The exit codes are in [exit-codes.md](exit-codes.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""docs/job-file.md from the schema of the job file: a table per section, then one file with every field."""
+"""docs/job-file.md, from the schema of the job file: a table for each section, then a file with every field."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ reported at once, each as `file:line:column: field: what is wrong (what to do)`,
 Durations: `48h`, `90 min`, `2d 3h` (units s, min, h, d, w). Timestamps need a time zone: `2030-01-31T18:00:00Z`. Both
 are in [market time](glossary.md). Money is in US dollars: `250 USD`, `$250` or `250`. Percentages: `3.5%`. Text,
 numbers and words follow YAML 1.2: `3e-4` is a number; `no`, `on` and `12:30` are text. Paths are relative to the job
-file's folder. Empty keys are ignored. A typo gets a suggestion (`did you mean ...?`). A pipe or a device in place of
-the file is refused.
+file's folder. Empty keys are ignored. A typo gets a suggestion (`did you mean ...?`). The
+file must be a regular file, not a pipe or a device.
 
 **Not supported yet.** Some fields are validated, but their features are not supported yet: data that must be fetched
 or mounted, and `keep: best`. A job that uses one of them cannot be submitted, because it would not run as its file
@@ -61,7 +61,7 @@ def job_file_page() -> str:
 
 
 def example_job_file() -> str:
-    """A job file with every field set to its example, and its meaning beside it."""
+    """A job file with every field set to its example, with its meaning in a comment."""
     return "".join(f"{line}\n" for line in _example_lines(JobFile, ""))
 
 

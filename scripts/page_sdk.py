@@ -36,7 +36,7 @@ document that `--output json` prints.
 
 ## Plan and submit
 
-Wherever a job is expected, pass the path of a [job file](job-file.md), a mapping of the same form, or an
+Wherever a job is expected, pass the path of a [job file](job-file.md), a mapping with the same fields, or an
 `orchestrator.JobSpec`. Paths in a mapping are relative to the working folder.
 
 ```python
@@ -67,7 +67,7 @@ print(client.jobs.fetch("gpt", "results").missing)
 ## Report
 
 ```python
-report = client.reports.get("gpt")  # without a name: of all jobs
+report = client.reports.get("gpt")  # without a name: all jobs
 client.reports.write_html(report, "report.html")
 ```
 
@@ -82,18 +82,18 @@ for page in orchestrator.pages(client.jobs.list, ended=True, limit=500):
         print(job.name, job.paid_nano_usd)
 ```
 
-A cursor is opaque, and valid for the same arguments (`limit` may change). Every row that was there when you read the
-first page comes exactly once, even if rows are added or prices change before you read the next one. A row that was
-added meanwhile comes once or not at all. `limit=None` returns everything.
+A cursor is opaque, and valid for the same arguments (`limit` may change). Every row that exists when you read the first
+page comes exactly once, even if rows are added or prices change before you read the next page. An added row comes once
+or not at all. `limit=None` returns everything.
 
 Two exceptions: offers with `work` are ranked again for each page, so a speed that is measured in between can move them;
-and an offer that its source drops or takes up in between can be missing.
+and an offer that its source removes or adds in between can be missing.
 
 ## Errors
 
 Every error is an `orchestrator.TradewindError`. `str(error)` says what is wrong, `error.hint` what to do about it, and
-`error.exit_code` is that of the command line: see [exit-codes.md](exit-codes.md). An argument of the wrong type is a
-`UsageError`, too. Where a method takes several values, such as `paths`, a single one may be given as it is.
+`error.exit_code` is the exit code of the command line ([exit-codes.md](exit-codes.md)). An argument of the wrong type
+is a `UsageError`, too. If a method takes several values, such as `paths`, you can also pass a single value.
 
 ```python
 try:
@@ -107,9 +107,9 @@ except orchestrator.InfeasibleError as error:
 
 ## Threads
 
-Any number of threads may use one `Client` at the same time. They share one opening of the state folder, and each method
-is one or more transactions of its own. `wait`, `follow` and `watch` block only the thread that called them. Iterators
-such as `client.jobs.logs` belong to one thread.
+Any number of threads may use one `Client` at the same time. They share the open state folder, and each method runs its
+own transactions. `wait`, `follow` and `watch` block only the thread that called them. Use an iterator, such as
+`client.jobs.logs`, in one thread only.
 
 ## Who calls
 
@@ -117,9 +117,9 @@ such as `client.jobs.logs` belong to one thread.
 client = orchestrator.Client(caller=orchestrator.Caller("ann", project="vision"))
 ```
 
-The caller's `owner` is recorded with every job, order and event of this client, and its `project` is that of jobs which
-do not name one. Default: the operating system's user, project `default`. A caller is a name, not a permission: nothing
-checks it, and every caller may do everything.
+The caller's `owner` is recorded with every job, order and event of this client. Its `project` is used for jobs that
+name no project. Default: the operating system's user, project `default`. A caller is a name, not a permission: it is
+not checked, and every caller may do everything.
 
 ## A complete script
 
@@ -150,7 +150,7 @@ def _namespace(name: str, described: cached_property[object], kind: type) -> str
 
 
 def _signature(function: object) -> str:
-    """Without types, which are in the code, and without `self`."""
+    """The signature without types, which are in the code, and without `self`."""
     signature = inspect.signature(function)  # type: ignore[arg-type]
     names = [
         each.replace(annotation=inspect.Parameter.empty, default=_default(each.default))

@@ -1,6 +1,6 @@
 """docs/dashboard-*.webp: the dashboard of the generated fleet, as the browser shows it.
 
-`python -m scripts.picture_dashboard [FOLDER]`; `--all` takes every page in both themes and at 390 px, to look at.
+`python -m scripts.picture_dashboard [FOLDER]`; `--all` takes every page in both themes and at 390 px, for review.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Finds the Postgres programs with which tests run their own server: `initdb`, `pg_ctl` and so on.
+"""Finds the Postgres programs that tests use to run a server: `initdb`, `pg_ctl` and so on.
 
-They are in the folder that $POSTGRES_BIN names, or else in Debian's newest one, or in the folder of `initdb` on PATH.
+They are in the folder that $POSTGRES_BIN names, or else in Debian's newest version, or next to `initdb` on PATH.
 """
 
 from __future__ import annotations

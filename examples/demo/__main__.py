@@ -180,7 +180,7 @@ class Demo:
         else:
             self._console.print(
                 f"[green]All checks passed[/] after {elapsed:.0f} s: every job finished; every loss and the "
-                "final weights equal those of an uninterrupted run, bit for bit; the ledger's entries sum to the "
+                "final weights equal an uninterrupted run's, bit for bit; the ledger's entries sum to the "
                 "cloud's bills, to the nano-dollar; no process was left behind."
             )
         state = installation.state_dir
@@ -198,7 +198,7 @@ class Demo:
 
 def _on_throttled_machines(spec: JobSpec) -> JobSpec:
     """The job on slower machines. At full speed, three jobs would leave no core for machines that start, and would
-    finish before one is up."""
+    finish before a machine is ready."""
     wanted = tuple(GpuRequest(kind, 1) for kind in ("SIM-M", "SIM-S"))
     return replace(spec, resources=replace(spec.resources, gpus=wanted))
 

@@ -19,11 +19,11 @@ from providers.hardware import GPUS
 from providers.local import LocalProvider
 
 NOTICE_WALL_S = 3.0
-SALE_SHARE = (0.2, 0.15)  # of the present price; lower the second time, if no job came
+SALE_SHARE = (0.2, 0.15)  # of the current price; lower the second time, if no job moved there
 SALE_PATIENCE_S = 8.0
 EARLY = 0.1  # share of its steps, after which a job may have an incident
-HALF = 0.45  # share after which the losses begin, even if no job came to the sale
-LATE = 0.7  # share after which it could finish before it has recovered from one
+HALF = 0.45  # share after which the losses begin, even if no job moved to the sale
+LATE = 0.7  # share after which a job could finish before it has recovered from an incident
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Director:
     installation: Installation
     say: Callable[[str], None]
     done: set[str] = field(default_factory=set)
-    _victims: dict[str, str] = field(default_factory=dict)  # incident -> run id that it happened to
+    _victims: dict[str, str] = field(default_factory=dict)  # incident -> id of the affected run
     _on_sale: list[str] = field(default_factory=list)  # offer ids
     _sale_at_s: float = 0.0
 
@@ -44,7 +44,7 @@ class Director:
         return provider
 
     def act(self) -> None:
-        """Look at the jobs once: cause the incidents that are due, and record those that were survived."""
+        """Check the jobs once: cause the incidents that are due, and record the survived ones."""
         with self.installation.store.read() as tx:
             jobs = {job.name: job for job in tx.jobs()}
             runs = {name: tx.runs(job_id=job.id) for name, job in jobs.items()}
@@ -86,7 +86,7 @@ class Director:
         moves: Mapping[str, list[Migration]],
         taken: Collection[str],
     ) -> None:
-        """Offer a fast machine in another zone than the job's, far below its usual price, until the job comes.
+        """Offer a fast machine in another zone than the job's, far below its usual price, until the job moves there.
 
         There is only one such machine, so no job may already run on that offer.
         """

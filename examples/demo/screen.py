@@ -22,7 +22,7 @@ STATE_STYLE = {"running": "green", "finished": "bold green", "migrating": "yello
 
 
 class Screen:
-    """`line` shows an event, `jobs` the present state of the jobs. Only a terminal gets the live view."""
+    """`line` shows an event, `jobs` the current state of the jobs. Only a terminal gets the live view."""
 
     def __init__(self, console: Console) -> None:
         self.console = console

@@ -1,7 +1,7 @@
 """Harbour's machines for Tradewind: a complete provider for a made-up cloud with a small REST API.
 
 An example to copy; docs/providers.md explains it. HARBOUR_API_KEY is the account's key. HARBOUR_URL replaces the
-address of the cloud, so tests need no option of their own.
+address of the cloud, which tests use.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _MEANINGS: Mapping[str, tuple[type[errors.ProviderError], str]] = {
     "invalid_api_key": (errors.AuthError, _KEYS),
     "forbidden": (errors.PermissionDeniedError, "give the key the permission machines:write"),
 }
-"""Harbour's error codes: the error that each of them is here, and the remedy."""
+"""Harbour's error codes, each with our error and the remedy."""
 _STATES = {"starting": InstanceState.PENDING, "running": InstanceState.RUNNING, "stopping": InstanceState.STOPPING}
 _REASONS = {"deleted": EndReason.USER, "reclaimed": EndReason.PREEMPTED, "expired": EndReason.EXPIRED}
 
 
 class HarbourProvider:
-    """The provider `harbour`. It keeps nothing between calls: whatever it must not forget is kept by the cloud."""
+    """The provider `harbour`. It keeps no state between calls: the cloud stores everything."""
 
     name = NAME
     simulated = False
@@ -54,7 +54,7 @@ class HarbourProvider:
         """Reads the environment and sends nothing: commands that need no cloud work without an account."""
         self._clock, self._url = clock, os.environ.get("HARBOUR_URL", URL).rstrip("/")
         self._key = os.environ.get("HARBOUR_API_KEY", "")
-        # No hidden repetitions: the caller knows which calls may be repeated, and when.
+        # No hidden retries: the caller knows which calls may be repeated, and when.
         self._http = urllib3.PoolManager(timeout=urllib3.Timeout(connect=5, read=30), retries=False)
 
     def offers(self) -> Sequence[Offer]:
@@ -62,7 +62,7 @@ class HarbourProvider:
         return [offer for offer, _ in self._list()]
 
     def prices(self) -> Sequence[PricePoint]:
-        """The prices of that list."""
+        """The prices of the same list."""
         now_ms = self._clock.now_ms()
         return [
             PricePoint(offer.id, usd(row["usd_per_hour"]), min(row["since_ms"], now_ms), now_ms, "Harbour's price list")
@@ -89,7 +89,7 @@ class HarbourProvider:
         return list(self._machines(token=token, region=region))
 
     def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
-        """See Provider.renew. Harbour ignores machines that have ended or never were."""
+        """See Provider.renew. Harbour ignores machines that have ended or never existed."""
         if instance_ids:
             self._call("PATCH", "/v1/machines", {"ids": list(instance_ids), "time_to_live_s": time_to_live_s})
 
@@ -98,19 +98,19 @@ class HarbourProvider:
         try:
             self._call("DELETE", f"/v1/machines/{quote(instance_id, safe='')}")
         except errors.NotFoundError:
-            return  # what does not exist has ended
+            return  # a machine that does not exist has ended
 
     def list_owned(self, install: str) -> Sequence[Instance]:
         """See Provider.list_owned."""
         return [each for each in self._machines(tag=f"tradewind-install:{install}") if each.alive]
 
     def quotas(self) -> Sequence[Quota]:
-        """The limit of machines of the account."""
+        """The account's limit on machines."""
         machines = self._call("GET", "/v1/account")["machines"]
         return [Quota("machines", "account", machines["limit"], machines["used"])]
 
     def classify(self, error: BaseException) -> errors.ProviderError:
-        """Errors of urllib3, and anything unforeseen, as errors of ours."""
+        """Convert errors of urllib3, and unexpected errors, to our errors."""
         if isinstance(error, errors.ProviderError):
             return error
         if isinstance(error, exceptions.TimeoutError):
@@ -159,7 +159,7 @@ class HarbourProvider:
 
 
 def _refusal(reply: urllib3.BaseHTTPResponse) -> tuple[str, str]:
-    """Harbour's code and words; the status of an answer that is not Harbour's own, such as a proxy's."""
+    """Harbour's code and message; for an answer that is not from Harbour, such as a proxy's, the status."""
     try:
         answer = json.loads(reply.data)
         return str(answer["code"]), str(answer["message"])
@@ -168,7 +168,7 @@ def _refusal(reply: urllib3.BaseHTTPResponse) -> tuple[str, str]:
 
 
 def _instance(row: Mapping[str, Any]) -> Instance:
-    """A machine as Harbour describes it. It bills from the start of a machine to its end, in milliseconds."""
+    """A machine as Harbour describes it. Harbour bills from the start of a machine to its end, in milliseconds."""
     ended = row["ended_ms"] is not None
     return Instance(
         id=row["id"],

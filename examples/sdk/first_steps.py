@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
         for each in plans:
             print(f"{each.decisions[0].objective:9} {each.decisions[0].offer_id}")
 
-        # Submit: the token makes it safe to retry. That of another run of this script is another one.
+        # Submit: the token makes it safe to retry. Each run of this script uses a different token.
         job = client.jobs.submit(plan, token=plan.id)
         assert client.jobs.submit(JOB, token=plan.id).id == job.id
         print(f"submitted {job.name} of {job.owner} in project {job.project}: {job.state}")
@@ -64,7 +64,7 @@ def main(folder: Path) -> None:
         entries = client.ledger.entries(job.id).entries
         print(f"report    {report.paid_nano_usd / 1e9:.2f} USD paid in {len(entries)} ledger entries")
 
-        # Errors have a hint; those of a job file name every wrong field.
+        # Errors have a hint; errors of a job file name every wrong field.
         try:
             client.jobs.get("nobody")
         except NotFoundError as error:

@@ -1,4 +1,4 @@
-# What Tradewind needs in one region of AWS: a network that lets nothing in, a bucket, and two sets of permissions.
+# What Tradewind needs in one AWS region: a network without access from outside, a bucket, and two sets of permissions.
 # `tradewind up --cloud aws` creates the same network by itself: use this module if you use Terraform.
 
 locals {
@@ -77,7 +77,7 @@ resource "aws_s3_bucket_public_access_block" "store" {
   restrict_public_buckets = true
 }
 
-# Versions of deleted checkpoints would be kept and paid for, so versioning stays off.
+# Versioning stays off, because it would keep and bill deleted checkpoints.
 resource "aws_s3_bucket_lifecycle_configuration" "store" {
   bucket = aws_s3_bucket.store.id
   rule {
@@ -98,7 +98,7 @@ resource "aws_iam_policy" "control_plane" {
   tags   = local.tags
 }
 
-# machines.role in tradewind.toml: the most that a machine can get. Each gets a part of it, limited to its job.
+# machines.role in tradewind.toml: the highest permissions of a machine. Each machine gets a part, limited to its job.
 resource "aws_iam_role" "machines" {
   name                 = "tradewind-machines-${var.install}"
   max_session_duration = 43200

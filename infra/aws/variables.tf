@@ -9,7 +9,7 @@ variable "bucket" {
 }
 
 variable "policy" {
-  description = "The policy of the control plane: what `tradewind doctor --policy aws` prints."
+  description = "The policy of the control plane: the output of `tradewind doctor --policy aws`."
   type        = string
   validation {
     condition     = can(jsondecode(var.policy).Statement)
@@ -18,12 +18,12 @@ variable "policy" {
 }
 
 variable "control_plane" {
-  description = "The ARN of the user or role that the control plane has, which may lend machines a part of its access."
+  description = "The ARN of the control plane's user or role, which may give machines a part of its access."
   type        = string
 }
 
 variable "interruption_queue" {
-  description = "Whether EC2's interruption notices of this region are also put into a queue, for your own alarms."
+  description = "Whether EC2's interruption notices of this region are also sent to a queue, for your own alarms."
   type        = bool
   default     = false
 }

@@ -1,4 +1,4 @@
-"""What AWS is asked."""
+"""The questions for AWS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def questions(
     spot = {"InstanceMarketOptions": {"MarketType": "spot"}}
 
     def missing_object_with_a_prefix() -> Any:
-        """With a session that may list one prefix only: 404, or 403, for an object that is not there?"""
+        """With a session that may list only one prefix: is a missing object answered with 404 or 403?"""
         listing = {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": f"arn:aws:s3:::{bucket}"}
         listing["Condition"] = {"StringLike": {"s3:prefix": "tradewind-verify/*"}}  # type: ignore[assignment]
         reading = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/tradewind-verify/*"}

@@ -1,4 +1,4 @@
-"""What Azure is asked."""
+"""The questions for Azure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def questions(
     publisher = image.partition(":")[0]
 
     def ask(method: str, path: str, version: str = _COMPUTE, body: object = None, **headers: str) -> Callable[[], Any]:
-        """Status and body of an answer, sent once."""
+        """Send a request once; returns the status and body of the answer."""
 
         def asked() -> Any:
             options = {**ONCE, "headers": headers} if headers else ONCE

@@ -1,4 +1,4 @@
-"""What Google Cloud is asked."""
+"""The questions for Google Cloud."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def questions(
     project, zone = connections.project, f"{region}-b"
 
     def ask(client: str, method: str, **fields: Any) -> Callable[[], Any]:
-        """The first page of a list, or the whole answer, as Google writes it."""
+        """The first page of a list, or the whole answer, in Google's format."""
 
         def asked() -> Any:
             call = getattr(connections.client(client), method)

@@ -1,4 +1,4 @@
-"""What a store answers to the access that a machine is lent: for an object that is not there, 404 or 403?"""
+"""Asks a store, with a machine's limited access, for a missing object: is the answer 404 or 403?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_BYTES = 4096
 
 
 def missing_object(store_url: str) -> Callable[[], dict[str, Any]]:
-    """Ask for an object below `store_url` (gs:// or az://), and for a list of what is there, with limited access."""
+    """Ask for an object below `store_url` (gs:// or az://), and for a list of its objects, with limited access."""
     folder = f"{store_url.rstrip('/')}/limited"
 
     def asked() -> dict[str, Any]:

@@ -102,7 +102,7 @@ def test_the_commands_of_the_units_exist() -> None:
 def test_cloud_init_accepts_the_template() -> None:
     schema = cloud_init.find()
     if schema is None:
-        pytest.skip(f"cloud-init's schema is not here: {cloud_init.REMEDY}")
+        pytest.skip(f"cloud-init's schema is missing: {cloud_init.REMEDY}")
     known = Draft4Validator(json.loads(schema.read_text()))
     document = yaml.safe_load(CLOUD_INIT.read_text())
     assert [error.message for error in known.iter_errors(document)] == []

@@ -1,4 +1,4 @@
-"""The provider keeps Tradewind's contract, on a server of this test that speaks Harbour's protocol."""
+"""Tests that the provider keeps Tradewind's contract, with a local server that speaks Harbour's protocol."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Refused(Exception):
 
 
 class Harbour:
-    """The cloud: its machines by id. `refusals` are raised one by one, before anything happens; `lost` answers are not
-    sent, after everything has happened."""
+    """The cloud: its machines by id. `refusals` are raised one by one, before a request has any effect. `lost` answers
+    are not sent, after the request has taken effect."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock, self.machines, self.launched = clock, dict[str, dict[str, Any]](), dict[str, Any]()
@@ -162,7 +162,7 @@ def harbour(monkeypatch: pytest.MonkeyPatch) -> Iterator[Harbour]:
 
 
 def connect(cloud: Harbour) -> Provider:
-    """As Tradewind does it: by the name in the entry point."""
+    """Load the provider as Tradewind does: by the name in the entry point."""
     return provider_factory("harbour")(cloud.clock)
 
 
