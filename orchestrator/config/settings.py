@@ -57,7 +57,7 @@ def _providers(value: object) -> tuple[str, ...]:
     with_settings = {item.name for item in dataclasses.fields(Providers) if section_of(item)}
     if set(given) <= with_settings:
         return given
-    from providers.registry import provider_names  # 0.1 s with what it loads
+    from providers.registry import provider_names  # 0.1 s with its imports
 
     known = provider_names()
     if unknown := [name for name in given if name not in known]:
@@ -247,7 +247,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits that apply to all jobs, whatever their job files say."""
+    """Limits that apply to all jobs, regardless of their job files."""
 
     max_usd_per_hour: float = setting(
         100.0, "The highest total cost of all machines per hour, in US dollars.", number(above=0), "20"
