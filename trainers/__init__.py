@@ -1,4 +1,4 @@
-"""trainers: makes a PyTorch training loop stoppable, movable and resumable bit for bit, on any rented machine."""
+"""trainers: makes a PyTorch training loop stoppable, movable and bit-exactly resumable, on any rented machine."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def yes_no(value: object) -> bool:
 
 
 def text(value: object) -> str:
-    """Text of at most LONGEST_TEXT characters; of a longer one the last complete lines.
+    """Text of at most LONGEST_TEXT characters; of a longer text, the last complete lines.
 
     The last line of a traceback is the most useful one, and a partial line could contain part of a secret (see
     `_shown`).
@@ -155,7 +155,8 @@ def optional(check: Check) -> Check:
 
 
 def _shown(value: object) -> str:
-    """A short value complete, or a description: the value may be a secret, and no mask recognizes part of one."""
+    """The complete value if it is short, otherwise a description: a secret is not masked if only part of it is
+    shown."""
     if isinstance(value, str):
         return repr(value) if len(value) <= LONGEST_SHOWN else f"a text of {len(value)} characters"
     if isinstance(value, int) and abs(value) >= 10**LONGEST_SHOWN:

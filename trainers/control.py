@@ -1,15 +1,15 @@
 """The control directory: requests from the node's agent to a trainer, and the trainer's progress.
 
     notice.json    {"kind", "deadline_monotonic_s"}    this machine will be taken away
-    warned         (empty)                             it may be, soon: write a checkpoint at once
+    warned         (empty)                             it may soon be taken away: write a checkpoint at once
     quiesce.json   {"until_monotonic_s", "successor"}  write a checkpoint and wait for that generation to take over
     stop           (empty)                             write a checkpoint and end
     lease.json     {"until_monotonic_s"}               do not train beyond this time
-    risk.json      {"losses_per_h", "charge_s"}        how likely this machine is lost, and what saving is charged
+    risk.json      {"losses_per_h", "charge_s"}        how often this machine is lost, and what a checkpoint costs
     progress.json                                      a Progress; the only file that the trainer writes
 
 Files are validated when they are read (trainers.checked_json); a file that another process damaged raises
-MalformedMessage and nothing else. Times are from time.monotonic(), which is one clock per boot of a machine.
+MalformedMessage and nothing else. Times are from time.monotonic(), which all processes share until the machine reboots.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ TrainerState = Literal[
     "starting", "restored", "training", "quiesced", "checkpointed_and_stopped", "finished", "failed", "fenced"
 ]
 LAST_STATES: tuple[TrainerState, ...] = ("checkpointed_and_stopped", "finished", "failed", "fenced")
-"""Those in which a run has ended."""
+"""The states of ended runs."""
 EXIT_CODES: Mapping[TrainerState, int] = {"finished": 0, "checkpointed_and_stopped": 0, "failed": 1, "fenced": 3}
-"""The exit status of the process that executed a run, by its last state."""
+"""The exit status of a run's process, by the run's last state."""
 Awaited = Literal["begin", "step", "save", "end"]
 
 
@@ -54,8 +54,8 @@ class QuiesceOrder:
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """How often the run's machines are expected to be taken away, per hour of wall time, and what the store charges for
-    one checkpoint, as seconds of these machines' price; None if that is unknown."""
+    """How often the run's machines are expected to be taken away, per hour of wall time, and the store's charge for one
+    checkpoint, in seconds of these machines' price; None if unknown."""
 
     losses_per_h: float
     charge_s: float | None = None
@@ -63,15 +63,15 @@ class Risk:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a run reports. Seconds are wall seconds of this run; `manifest` is the newest checkpoint that it committed
+    """The report of a run. Seconds are wall seconds of this run; `manifest` is the newest checkpoint that it committed
     or restored; `weights_hash` is set by a finished run, `error` by a failed one.
 
-    `still_since_s` (time.monotonic()) is the time since which `awaited` has been due: the beginning of training, a
-    step, the end of a save, or the end of the program after its last step. It is None while nothing is due: while the
-    run restores, waits for its fence or is quiesced. `save_wall_s` is the duration of the latest save.
-    `not_finite_step` is the first step of this run whose loss was NaN or infinite. `stopped_early` is set by a program
-    that called run.stop(). `permanent`: the program could not be loaded or called with its arguments, and would fail on
-    any machine. `peer_lost`: a failed run of several processes ended because a process on another machine did.
+    `still_since_s` (time.monotonic()) is the time since which the run has waited for `awaited`: the beginning of
+    training, a step, the end of a save, or the end of the program after its last step. It is None while nothing is
+    awaited: while the run restores, waits for its fence or is quiesced. `save_wall_s` is the duration of the latest
+    save. `not_finite_step` is the first step of this run whose loss was NaN or infinite. `stopped_early` is set by a
+    program that called run.stop(). `permanent`: the program could not be loaded or called with its arguments, and would
+    fail on any machine. `peer_lost`: a failed run of several processes ended because a process on another machine did.
     """
 
     state: TrainerState = "starting"
@@ -119,7 +119,7 @@ PROGRESS: Mapping[str, checked_json.Check] = {
 """The check of each field of a Progress."""
 _QUIESCE: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number, "successor": checked_json.count}
 _INSTANT: Mapping[str, checked_json.Check] = {"until_monotonic_s": checked_json.number}
-# A rate has the range of a duration: any number from 0.
+# A rate has the same range as a duration: any number from 0.
 _RISK: Mapping[str, checked_json.Check] = {
     "losses_per_h": checked_json.seconds,
     "charge_s": checked_json.optional(checked_json.seconds),
@@ -128,7 +128,7 @@ _NOTICE: Mapping[str, checked_json.Check] = {"kind": checked_json.text, "deadlin
 
 
 class ControlDirectory:
-    """Both sides of a control directory. A read costs one stat call while the file is unchanged."""
+    """Both sides of a control directory. A read takes one stat call while the file is unchanged."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -162,7 +162,7 @@ class ControlDirectory:
         return (self.path / "stop").exists()
 
     def warned(self) -> bool:
-        """True if the machine is more likely to be taken away than usual."""
+        """True if the machine is more likely than usual to be taken away."""
         return (self.path / "warned").exists()
 
     def write_progress(self, progress: Progress) -> None:
@@ -176,7 +176,7 @@ class ControlDirectory:
         self._write("notice.json", dataclasses.asdict(notice))
 
     def warn(self) -> None:
-        """Say that the machine is more likely to be taken away than usual. Raises OSError."""
+        """Say that the machine is more likely than usual to be taken away. Raises OSError."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / "warned").touch()
 
@@ -189,7 +189,7 @@ class ControlDirectory:
         (self.path / "quiesce.json").unlink(missing_ok=True)
 
     def put_risk(self, risk: Risk) -> None:
-        """Say how likely the machine is lost. Raises OSError."""
+        """Say how often the machine is expected to be lost. Raises OSError."""
         self._write("risk.json", dataclasses.asdict(risk))
 
     def put_lease(self, until_monotonic_s: float) -> None:

@@ -5,14 +5,14 @@ TrainerError
  |   +- StoreDenied          the credentials or access rights do not allow it
  |   +- StoreThrottled       too many requests; try again later
  |   +- StoreUnavailable     no answer, or an internal error; a write may or may not have happened
- |   +- StoreFull            no space, quota or file size left
+ |   +- StoreFull            a disk, a quota or a file size limit is full
  |   +- StoreReadOnly        nothing can be written there
- |   +- StoreNotFound        no such bucket, another region, or a URL that names no store
+ |   +- StoreNotFound        the bucket does not exist, is in another region, or the URL names no store
  |   +- UnreadableObject     larger than the reader allows, or not a regular file
  |   +- InvalidKey           not a relative POSIX path
  +- CheckpointError
- |   +- DamagedCheckpoint    the bytes in the folder are not those that were written
- |   +- CheckpointFull       no space, quota or file size left
+ |   +- DamagedCheckpoint    the stored bytes differ from the written bytes
+ |   +- CheckpointFull       a disk, a quota or a file size limit is full
  |   +- CheckpointReadOnly   the folder cannot be written
  |   +- FencedError          another generation of the job owns the folder
  +- StateError              something cannot be saved or restored without pickle
@@ -20,9 +20,9 @@ TrainerError
  +- EntryError              the job's module, function or arguments do not exist
  +- PeerLost                another process of the run ended, or is at another step
  +- SetupError              the environment of a job cannot be set up
- +- MalformedMessage        what another process wrote is not valid
+ +- MalformedMessage        data from another process is not valid
 
-A run's report has them as text, so str() includes the remedy; to show it separately, use `message` and `hint`.
+A run's report has errors as text, so str() includes the remedy; to show it separately, use `message` and `hint`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TrainerError(Exception):
 
 
 class ObjectStoreError(TrainerError):
-    """An object store could not do what was asked; names the store's URL."""
+    """An object store could not complete a request; names the store's URL."""
 
 
 class StoreDenied(ObjectStoreError):
@@ -46,7 +46,7 @@ class StoreDenied(ObjectStoreError):
 
 
 class StoreThrottled(ObjectStoreError):
-    """The store answers that there are too many requests, also after some retries."""
+    """The store rejects requests because there are too many, also after some retries."""
 
 
 class StoreUnavailable(ObjectStoreError):
@@ -57,7 +57,7 @@ class StoreUnavailable(ObjectStoreError):
 
 
 class StoreFull(ObjectStoreError):
-    """No space, quota or file size is left."""
+    """A disk, a quota or a file size limit is full."""
 
 
 class StoreReadOnly(ObjectStoreError):
@@ -85,7 +85,7 @@ class DamagedCheckpoint(CheckpointError):
 
 
 class CheckpointFull(CheckpointError):
-    """No space, quota or file size is left for the checkpoint."""
+    """There is no room for the checkpoint: a disk, a quota or a file size limit is full."""
 
 
 class CheckpointReadOnly(CheckpointError):
@@ -109,7 +109,7 @@ class EntryError(TrainerError):
 
 
 class PeerLost(TrainerError):
-    """Another process of a run of several cannot be reached, has failed, or is at another step."""
+    """Another process of the run cannot be reached, has failed, or is at another step."""
 
 
 class SetupError(TrainerError):
@@ -117,11 +117,11 @@ class SetupError(TrainerError):
 
 
 class MalformedMessage(TrainerError):
-    """What another process wrote is not valid."""
+    """Data from another process is not valid."""
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; empty if its class, which may be the user's, fails to say it."""
+    """The text of an error; empty if its class, which may be the user's, fails to produce it."""
     try:
         return str(error)
     except BaseException:

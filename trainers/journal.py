@@ -1,4 +1,4 @@
-"""What a run writes: progress.json (its current state) and metrics.jsonl (one line per step)."""
+"""Journal: the files that a run writes: progress.json (its current state) and metrics.jsonl (one line per step)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Journal:
         mask: Callable[[str], str] = str,
         last: ControlDirectory | None = None,
     ) -> None:
-        """`mask` removes the values of secrets from texts. The runner sets `settle`, which waits until the log is
-        written. `last`: where the final state goes, if another process publishes it.
+        """`mask` removes the values of secrets from text. The runner sets `settle`, which waits until the log is
+        written. `last`: where to write the final state, if another process publishes it.
         """
         self.mask = mask
         self.settle: Callable[[], None] = lambda: None
@@ -41,9 +41,9 @@ class Journal:
         self._metrics = _open_lines(self.folder / "metrics.jsonl")
 
     def enter(self, state: TrainerState, **changes: Any) -> None:
-        """Change state and publish it at once. A final state is published after the log has everything before it.
+        """Change the state and publish it at once. A final state is published after the log is complete.
 
-        Nothing is awaited until `expect`.
+        Nothing is awaited until `expect` is called.
         """
         if changes.get("error") is not None:
             changes["error"] = self.mask(changes["error"])
@@ -59,7 +59,7 @@ class Journal:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Within this block, the end of a save is awaited; afterwards, what was awaited before, starting anew."""
+        """In this block, the end of a save is awaited; after it, what was awaited before, with a new start time."""
         before = self.progress
         self.expect("save")
         try:
@@ -77,7 +77,7 @@ class Journal:
             self._write()
 
     def step(self, step: int, loss: float) -> None:
-        """Record a finished step. A loss that JSON cannot represent is null there and exact in `loss_hex`."""
+        """Record a finished step. A loss that JSON cannot represent is null in `loss` and exact in `loss_hex`."""
         shown, now_s = loss if math.isfinite(loss) else None, self._monotonic()
         line = {"step": step, "loss": shown, "loss_hex": loss.hex(), "t": now_s}
         self._metrics.write(json.dumps(line) + "\n")

@@ -2,7 +2,7 @@
 
     python -m trainers.runner SPEC.json [--standalone]
 
-With --standalone no orchestrator hands the job over, so the runner writes the fence itself.
+With --standalone, no orchestrator hands over the job, so the runner writes the fence itself.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _LONGEST_ERROR = 20_000  # characters of a traceback in progress.json; the log h
 
 
 def run(spec: TrainerSpec, *, secrets: Mapping[str, str] = MappingProxyType({})) -> TrainerState:
-    """Run the job's code on this machine to its end: in this process or, for a run of several, in one child for each
-    rank. Otherwise like `execute`. Raises TrainerError for an impossible spec.
+    """Run the job's code on this machine to its end: in this process or, for several ranks, in one child for each rank.
+    Otherwise like `execute`. Raises TrainerError for an impossible spec.
     """
     if not spec.distributed:
         return execute(spec, secrets=secrets)
@@ -66,12 +66,12 @@ def execute(
     on_step: Callable[[int], None] | None = None,
     secrets: Mapping[str, str] = MappingProxyType({}),
 ) -> TrainerState:
-    """Run the job's code to its end and report the result; never raises for what that code does.
+    """Run the job's code to its end and report the result; never raises an error of that code.
 
     Changes this process permanently (environment, folder, threads, generators), so it allows one run per process.
     Standard output and error go to `<run folder>/log`. `on_step` is called with each recorded step. `secrets` are
     already in the environment; their values are removed from everything written about the run, and if there are any,
-    output goes to the log until the process ends. `rank`: one of the processes of a run of several, whose output
+    output goes to the log until the process ends. `rank`: the rank of this process in a run of several, whose output
     already goes to the log (trainers.process.launcher). Raises OSError if the run folder cannot be written.
     """
     timers = timers or Timers()
@@ -93,7 +93,7 @@ def execute(
             with _own_checkpoints(context), watched(context):
                 _call(spec)
             if context.leaving is not None:
-                journal.enter(context.leaving)  # it ended on request, not because it was finished
+                journal.enter(context.leaving)  # ended on request, not because it was finished
             elif context.session is None:
                 journal.enter("finished")
             elif (unfinished := context.session.unfinished()) is not None:
@@ -117,14 +117,14 @@ def execute(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 finished or checkpointed and stopped, 1 failed, 3 fenced. Without `arguments`, reads the command
-    line.
+    """Returns the exit code: 0 finished or checkpointed and stopped, 1 failed, 3 fenced. Without `arguments`, reads the
+    command line.
     """
     if arguments is None:
         same_hashes.require()
     parser = argparse.ArgumentParser(prog="python -m trainers.runner", description="Run one trainer spec.")
     parser.add_argument("spec", type=Path, help="JSON file of a TrainerSpec")
-    parser.add_argument("--standalone", action="store_true", help="write the fence: no orchestrator hands the job over")
+    parser.add_argument("--standalone", action="store_true", help="write the fence: no orchestrator hands over the job")
     options = parser.parse_args(arguments)
     spec = TrainerSpec.load(options.spec)
     if options.standalone:
@@ -161,7 +161,7 @@ def _await_fence(context: RunContext) -> None:
     if owner > spec.generation:
         raise RunEnded("fenced")
     if not context.leads:
-        context.ownership.close()  # from now on, the first process of the machine asks
+        context.ownership.close()  # from now on, the first process of the machine checks
     context.journal.enter("training")
     if spec.steps is not None or spec.epochs is not None:  # a program without a length may run indefinitely
         context.journal.expect("begin")
@@ -191,8 +191,8 @@ def _enter_environment(spec: TrainerSpec, run_folder: Path, rank: Rank | None) -
 
 
 def _own_folder(context: RunContext) -> Path:
-    """Where a program that does not call attach() writes its checkpoints: the job's folder in the store; if that is a
-    bucket, a folder of this run.
+    """The folder in which a program that does not call attach() writes its checkpoints: the job's folder in the store;
+    if the store is a bucket, a folder of this run.
     """
     spec, root = context.spec, context.checkpoints
     return Path(spec.control_dir).parent / "own" if root.remote else Path(root.where(spec.job_id))
@@ -200,8 +200,8 @@ def _own_folder(context: RunContext) -> Path:
 
 @contextmanager
 def _own_checkpoints(context: RunContext) -> Iterator[None]:
-    """Carry the folder of the program's own checkpoints from run to run, if the job's store is a bucket: to each
-    machine, and from the machine of rank 0.
+    """Copy the program's checkpoint folder from run to run, if the job's store is a bucket: to each machine, and from
+    the machine of rank 0.
     """
     spec, folder = context.spec, _own_folder(context)
     if not context.checkpoints.remote:
@@ -230,7 +230,7 @@ def _prepare_torch(spec: TrainerSpec) -> None:
     torch.set_num_threads(spec.threads)
     if "torch._inductor" in sys.modules:
         torch.use_deterministic_algorithms(spec.deterministic)
-    elif spec.deterministic:  # the same, but it leaves out the compiler, whose import takes as long as that of torch
+    elif spec.deterministic:  # the same without importing the compiler, which takes as long as importing torch
         os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
         torch.set_deterministic_debug_mode("error")
     seed_all(spec.seed)
@@ -253,7 +253,7 @@ def _call(spec: TrainerSpec) -> None:
 def loaded(spec: TrainerSpec) -> tuple[Callable[..., object], dict[str, object]]:
     """Import the module of the spec's entry; returns its function and the arguments to call it with.
 
-    Raises EntryError, and whatever the module raises.
+    Raises EntryError, and any error of the module.
     """
     function = _entry(spec.entry or "")
     return function, _arguments(spec, function)
@@ -285,11 +285,11 @@ def _entry(entry: str) -> Callable[..., object]:
 def _arguments(spec: TrainerSpec, function: Callable[..., object]) -> dict[str, object]:
     """The job's `args`, plus its `steps` and `epochs` if the function has parameters of these names. Raises EntryError.
 
-    `steps` and `epochs` override `args`: a learning-rate schedule for a different length would be wrong without notice.
+    `steps` and `epochs` override `args`: a learning-rate schedule for a different length would be silently wrong.
     """
     try:
         signature = _signature(function)
-    except ValueError:  # a function written in C: only the call shows what it takes
+    except ValueError:  # a function written in C: only the call shows its parameters
         return dict(spec.args)
     taken = {name for name, parameter in signature.parameters.items() if parameter.kind in _BY_NAME}
     lengths = {"steps": spec.steps, "epochs": spec.epochs}
@@ -302,7 +302,7 @@ def _arguments(spec: TrainerSpec, function: Callable[..., object]) -> dict[str, 
 
 
 def _signature(function: Callable[..., object]) -> inspect.Signature:
-    """The parameters of a function; for a decorator that passes all arguments on, those of the function it wraps.
+    """The parameters of a function; for a decorator that passes on all arguments, those of the wrapped function.
 
     Raises ValueError.
     """
@@ -331,9 +331,9 @@ def _run_script(script: str, words: Sequence[str]) -> None:
 
 
 def _refused_arguments(end: SystemExit) -> str | None:
-    """The message of the script's argument parser (argparse, click or typer), if that is what ended the script.
+    """The message of the script's argument parser (argparse, click or typer), if it ended the script.
 
-    These parsers only print it and exit with status 2.
+    These parsers only print the message and exit with status 2.
     """
     if end.code != 2:
         return None
@@ -356,7 +356,7 @@ def _suggestion(wanted: str, present: list[str]) -> str:
 
 
 def reported(error: BaseException) -> str:
-    """Traceback and message in characters that every file and terminal accepts."""
+    """The traceback and message, in characters that every file and terminal accepts."""
     try:
         text = "".join(traceback.format_exception(error.with_traceback(_of_the_job(error))))
     except BaseException as second:  # its text, cause or notes may run code of the job
@@ -366,26 +366,26 @@ def reported(error: BaseException) -> str:
 
 
 def _remedy(message: str) -> str:
-    """What to do if a program that was written for torchrun is started alone."""
+    """The remedy if a program written for torchrun is started alone."""
     if "environment variable RANK expected" not in message:
         return ""
-    return "set resources.processes in the job file (1 for one process): then it is started as torchrun starts it\n"
+    return "set resources.processes in the job file (1 for one process), so that it starts as under torchrun\n"
 
 
 def _is_permanent(error: BaseException, context: RunContext) -> bool:
-    """True if the program would fail on any machine: it could not be loaded, or not called with these arguments."""
+    """True if the program would fail on any machine: it cannot be loaded or called with these arguments."""
     progress = context.journal.progress
     return isinstance(error, EntryError) or (progress.step == progress.start_step and would_repeat(error))
 
 
 def would_repeat(error: BaseException) -> bool:
-    """True if an error raised while a program was loaded is caused by the program, not by the machine."""
+    """True if the program, not the machine, caused an error that was raised while the program was loaded."""
     return isinstance(error, EntryError | ImportError | SyntaxError)
 
 
 def lost_contact(error: BaseException) -> bool:
-    """Whether an error, or one that caused it, says that another rank cannot be reached. Only a hint: torch has no type
-    of its own for the errors of gloo.
+    """Whether an error, or one of its causes, says that another rank cannot be reached. This is a guess: torch has no
+    separate type for the errors of gloo.
     """
     seen: BaseException | None = error
     while seen is not None:

@@ -50,20 +50,20 @@ class SetupSpec:
 class TrainerSpec:
     """The settings of one run of a job.
 
-    `throttle` in (0, 1]: the fraction of this host's speed that the simulated machine has; the session sleeps for the
-    rest of each step. `generation`: the run trains and commits only once `fence/<generation>` exists. `manifest` names
-    the checkpoint to start from (None: the newest valid one, or from scratch), `fetched` a folder of the machine with
-    chunks of it that were fetched ahead ("": none). `max_overhead` is the fraction of training time that saves may
-    take, `keep` how many checkpoints are kept (with `keep_hourly` and `keep_best`: see
-    trainers.checkpoint.retention.Keep), `threads` the CPU threads of each process.
-    `max_upload_bytes_per_s`: so much of the machine's bandwidth may checkpoints use while training goes on; None: any.
-    `max_in_flight`: how many periodic checkpoints may be written at a time while training goes on (in a run of several
-    processes: one); with 0, training waits until they are written.
+    `throttle` in (0, 1]: the speed of the simulated machine as a fraction of this host's; the session sleeps for the
+    rest of each step. `generation`: the run trains and commits only after `fence/<generation>` exists. `manifest` names
+    the checkpoint to start from (None: the newest valid one, or from the beginning), `fetched` a folder of the machine
+    with chunks of it that were fetched ahead ("": none). `max_overhead` is the fraction of training time that saves may
+    take, `keep` the number of kept checkpoints (with `keep_hourly` and `keep_best`: see
+    trainers.checkpoint.retention.Keep), `threads` the CPU threads of each process. `max_upload_bytes_per_s`: the
+    machine's bandwidth that checkpoints may use while training continues; None: no limit. `max_in_flight`: the number
+    of periodic checkpoints that may be written at a time while training continues (in a run of several processes: one);
+    with 0, training waits until they are written.
 
     A run may have several processes (ranks): `processes` on each of `nodes` machines; `node_rank` is this machine's
-    number, from 0. Rank 0 listens on `master_addr`:`master_port`, which every machine must reach; a run of one machine
-    may leave both empty. With `torchrun`, one process is started like several. Each machine has its own `control_dir`;
-    that of machine 0 has the progress of the run.
+    number, from 0. Rank 0 listens on `master_addr`:`master_port`, which every machine must reach; for a run of one
+    machine, both may be empty. With `torchrun`, a single process is started like several. Each machine has its own
+    `control_dir`; machine 0's has the progress of the run.
     """
 
     job_id: str
@@ -77,7 +77,7 @@ class TrainerSpec:
     entry: str | None = None  # "module:function"
     script: str | None = None
     args: Mapping[str, object] = field(default_factory=dict)
-    argv: Sequence[str] = ()  # of a script, exactly; instead of args
+    argv: Sequence[str] = ()  # the exact arguments of a script, instead of args
     env: Mapping[str, str] = field(default_factory=dict)
     steps: int | None = None
     epochs: int | None = None

@@ -218,7 +218,7 @@ def test_a_job_whose_machine_is_killed_finishes_on_another_one_to_the_same_bits(
     hurry(owned)
     owned.tradewind.ended(job, "finished")
     log = owned.tradewind.command("logs", job).stdout
-    assert re.findall(r"(\S+ MB) of the checkpoint had been fetched ahead", log) == ["5.3 MB", "5.2 MB"]
+    assert re.findall(r"(\S+ MB) of the checkpoint were fetched ahead", log) == ["5.3 MB", "5.2 MB"]
 
     reference = references[1]
     assert reference.process.wait() == 0

@@ -2,11 +2,11 @@
 
     python -m trainers.checkpoint.ahead ROOT JOB GENERATION FOLDER [--trains] [--shared]
 
-GENERATION is that of the next run. While the run before it still trains (`--trains`), only what the two newest
-checkpoints have in common is fetched: frozen layers, and whatever else does not change. The rest would be out of date
-when the next run begins, and its transfer may cost money. Otherwise all of the newest checkpoint is fetched, while the
-machine loads libraries and sets the job up. With `--shared`, several machines restore the job: tensors that are divided
-among ranks are left out, because each machine needs only a part of them.
+GENERATION is the generation of the next run. While the previous run still trains (`--trains`), only the chunks that the
+two newest checkpoints have in common are fetched: frozen layers, and other data that does not change. The rest would be
+out of date when the next run begins, and its transfer may cost money. Otherwise the whole newest checkpoint is fetched,
+while the machine loads libraries and sets up the job. With `--shared`, several machines restore the job: tensors that
+are sharded over ranks are left out, because each machine needs only a part of them.
 
 Prints how many bytes are in FOLDER: at most as many as are still free on its disk.
 """
@@ -26,9 +26,9 @@ from trainers.errors import DamagedCheckpoint, TrainerError
 from trainers.objects.opening import Root, open_store
 
 NICE = 5
-"""What prepares the run goes first."""
+"""Processes that prepare the run have priority."""
 LISTINGS = 20
-"""After so many, what is gone has not gone because there are newer checkpoints."""
+"""After this many attempts, missing chunks are not explained by newer checkpoints."""
 
 
 def wanted(root: Root, job: str, generation: int, *, trains: bool, shared: bool) -> Sequence[str]:
@@ -50,15 +50,15 @@ def _needed(manifest: Manifest, *, shared: bool) -> dict[str, None]:
 
 
 def _content(chunk: str) -> str:
-    """What tells equal contents, whichever generation wrote them."""
+    """A key that is equal for equal contents, also of different generations."""
     return chunk.rpartition("-")[2]
 
 
 def fetch(root: Root, job: str, generation: int, to: FetchedChunks, *, trains: bool, shared: bool) -> None:
-    """Fetch what a run of `generation` will need, as far as there is room.
+    """Fetch the chunks that a run of `generation` will need, as far as there is room.
 
-    A run that still trains deletes checkpoints meanwhile: what is gone is passed over, and they are listed again.
-    Raises ObjectStoreError, OSError, and DamagedCheckpoint if something else is missing or damaged.
+    A run that still trains deletes checkpoints in the meantime: deleted ones are skipped, and checkpoints are listed
+    again. Raises ObjectStoreError, OSError, and DamagedCheckpoint if something else is missing or damaged.
     """
     passed, damage = set[str](), DamagedCheckpoint("")
     for _ in range(LISTINGS if trains else 1):
@@ -79,7 +79,7 @@ def fetch(root: Root, job: str, generation: int, to: FetchedChunks, *, trains: b
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns 1 if something could not be fetched: then the run restores it from the store."""
+    """Returns 1 if something could not be fetched; the run then restores it from the store."""
     parser = argparse.ArgumentParser(prog="python -m trainers.checkpoint.ahead", description=__doc__)
     parser.add_argument("root")
     parser.add_argument("job")
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
         root = open_store(its.root)
         fetch(root, its.job, its.generation, to, trains=its.trains, shared=its.shared)
     except (TrainerError, OSError) as error:
-        sys.stderr.write(f"nothing more is fetched ahead of the restore: {error}\n")
+        sys.stderr.write(f"stopped fetching ahead of the restore: {error}\n")
         return 1
     finally:
         sys.stdout.write(f"{to.kept_bytes}\n")

@@ -1,10 +1,10 @@
-"""AttachedObjects: captures what the program gave to attach() and restores it into the same objects.
+"""AttachedObjects: captures the objects that the program gave to attach() and restores into the same objects.
 
 A program may hold other references: `history = []`, `extra={"history": history}`. So a checkpoint records which of the
-attached objects each list, dict, set, deque, tensor and array is, and a resume puts the saved content into the object
-that the resuming program attached in its place (trainers.checkpoint.filling). Objects that were added later or replaced
-another one are created anew, one per object: a program can reach them only through the dict. Numbers and texts cannot
-be restored in place: they are read from the dict that contains them.
+attached objects each list, dict, set, deque, tensor and array is, and a resume puts the saved content into the
+corresponding object of the resuming program (trainers.checkpoint.filling). For objects that were added later or
+replaced another one, new objects are created, one for each: a program can reach them only through the dict. Numbers and
+text cannot be restored in place: they are read from the dict that contains them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from trainers.errors import StateError
 
 
 class AttachedObjects:
-    """The parts of one run, by name. A place such as "name.2.0" is the first item of the third item of that part."""
+    """The parts of one run, by name. A place such as "name.2.0" is the first item of the third item of the part."""
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
-        """Raises StateError for what cannot be saved or cannot be restored in place."""
+        """Raises StateError for objects that cannot be saved or cannot be restored in place."""
         self._parts = dict(parts)
         for name, part in self._parts.items():
             if not (is_part(part) or isinstance(part, dict)):
@@ -42,14 +42,14 @@ class AttachedObjects:
             _require_fillable(value, path)
 
     def require_data(self, name: str) -> None:
-        """Raises StateError unless that part consists of parts and data. Does not read the state of parts."""
+        """Raises StateError unless this part consists of parts and data. Does not read the state of parts."""
         _require_data(self._parts.get(name), name)
 
     def require_kept(self, name: str, *, besides: int) -> None:
-        """Raises StateError if that dict has numbers or texts and the program keeps no reference to the dict.
+        """Raises StateError if this dict has numbers or text and the program keeps no reference to the dict.
 
-        It could then neither change them nor read them after a resume. `besides`: how many references the caller itself
-        has.
+        The program could then neither change them nor read them after a resume. `besides`: the number of references
+        that the caller has.
         """
         values = self._parts.get(name)
         fixed = [key for key, value in values.items() if isinstance(value, FIXED)] if type(values) is dict else []
@@ -73,10 +73,10 @@ class AttachedObjects:
         return {place: value for place, value in self._objects.items() if isinstance(value, torch.Tensor)}
 
     def same(self) -> dict[str, dict[str, str]]:
-        """Two maps: where each attached object is now (place now -> place at attach()), and for each later object in
-        several places, its first place (place -> first place).
+        """Two maps: where each attached object is now (current place -> place at attach()), and for each later object
+        in several places, its first place (place -> first place).
 
-        Raises StateError for what a resume could not find or restore.
+        Raises StateError for objects that a resume could not find or restore.
         """
         if changed := {path for _, path, _ in self._walk(parts=True)} ^ self._at_attach:
             path = min(changed)
@@ -121,11 +121,11 @@ class AttachedObjects:
         if found := view_of_other(late, self._memory()):
             raise StateError(
                 f"{found[0]} was added after attach() and shares memory with {found[1]}: after a resume it would not",
-                hint="put a copy there: clone() of a tensor, copy.deepcopy() of a state_dict()",
+                hint="use a copy: clone() of a tensor, copy.deepcopy() of a state_dict()",
             )
 
     def _memory(self) -> Iterator[tuple[str, Any]]:
-        """Everything that was attached, including tensors within parts."""
+        """All attached objects, including tensors within parts."""
         yield from self._objects.items()
         for _, path, part in self._walk(parts=True):
             if isinstance(part, torch.nn.Module):

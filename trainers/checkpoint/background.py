@@ -1,12 +1,12 @@
-"""Checkpoints that are written while training goes on, in two phases (CheckFreq: Mohan et al., FAST 2021, sec. 4).
+"""Checkpoints that are written while training continues, in two phases (CheckFreq: Mohan et al., FAST 2021, sec. 4).
 
-The state is copied into memory (trainers.checkpoint.staging): only this keeps the training waiting. A process of lower
+The state is copied to memory (trainers.checkpoint.staging); training waits only for this copy. A process of lower
 priority, started once, hashes the copy, stores it and commits it (trainers.checkpoint.background_process).
 
     background.begin(name, captured)    False: not now; write it at once instead, or try again later
-    background.ended()                  what became of those that have ended
+    background.ended()                  the results of checkpoints that have ended
 
-Where this is not possible (too little memory, or the process cannot be started), `begin` says so once on standard error
+If this is not possible (too little memory, or the process cannot be started), `begin` says so once on standard error
 and returns False from then on.
 """
 
@@ -35,11 +35,12 @@ from trainers.checkpoint.writer import encoded
 from trainers.errors import CheckpointError, StoreUnavailable, TrainerError, message_of
 
 _TO_START = ("LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH")
-"""The variables that Python needs. Those that mark what belongs to a machine are kept as well."""
+"""The variables that Python needs. Variables that mark the processes of a machine are kept as well."""
 
 
 class Snapshot(NamedTuple):
-    """What is saved: the items by component, the position in the data, and which tensors, by path, do not change."""
+    """The saved state: the items by component, the position in the data, and the paths of tensors that do not
+    change."""
 
     items: Mapping[str, Any]
     position: Any
@@ -52,10 +53,10 @@ ENDED = "the process that writes checkpoints has ended"
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A checkpoint that was begun: its committed name, or why there is none (`error`; None: it was left off).
+    """The result of a checkpoint: its committed name, or why there is none (`error`; None: it was abandoned).
 
-    In seconds: `held_s` kept the training waiting; `took_s` were needed until it was durable, without the waits for a
-    limit of bandwidth, for other ranks and for checkpoints before it; `cpu_s` of CPU it took beside the training.
+    In seconds: training waited for `held_s`; the checkpoint was durable after `took_s`, without the waits for a
+    bandwidth limit, for other ranks and for earlier checkpoints; it took `cpu_s` of CPU in addition to the training.
     """
 
     begun: ManifestName
@@ -74,28 +75,28 @@ class _Begun:
 
 
 class Background:
-    """Writes the checkpoints of one process in `settings.checkpoint_root`. At most `most` are under way at a time, each
-    in its own part of the memory; they are written one after the other. Call close() when done."""
+    """Writes the checkpoints of one process to `settings.checkpoint_root`. At most `most` are in progress at a time,
+    each in its own part of the memory; they are written one after the other. Call close() when done."""
 
     def __init__(self, settings: Settings, *, most: int = 1, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._most, self.monotonic = settings, most, monotonic
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._memory: Staging | None = None
-        self._room = False  # whether memory was asked for
-        self._answers: deque[dict[str, Any]] = deque()  # to those that wait
-        self._waiting: list[_Begun] = []  # the first one is being written
-        self._hurried = False  # whether all that wait were asked to be written without a limit
+        self._room = False  # whether memory was requested
+        self._answers: deque[dict[str, Any]] = deque()  # for the waiting checkpoints
+        self._waiting: list[_Begun] = []  # the first is being written
+        self._hurried = False  # whether all waiting checkpoints are to be written without a limit
         self._impossible = False
 
     @property
     def under_way(self) -> list[ManifestName]:
-        """The checkpoints that were begun and have not ended, the oldest first."""
+        """The checkpoints in progress, the oldest first."""
         return [each.name for each in self._waiting]
 
     @property
     def full(self) -> bool:
-        """Whether as many are under way as there may be."""
+        """Whether the limit of checkpoints in progress is reached."""
         return len(self._waiting) >= self._most
 
     @property
@@ -105,13 +106,13 @@ class Background:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing speaks against `begin` so far; memory may still be missing."""
+        """Whether `begin` may succeed now, as far as known; memory may still be missing."""
         self._receive(wait=False)
         return not (self._impossible or self.full or self._room)
 
     def begin(self, name: ManifestName, captured: Captured, about: Mapping[str, float] = MappingProxyType({})) -> bool:
-        """Copy the state that `captured` returns, to be committed under `name` with these numbers `about` it.
-        False if that is not possible now. Raises StateError."""
+        """Copy the state that `captured` returns, to be committed under `name` with the numbers `about` it.
+        False if this is not possible now. Raises StateError."""
         if not self.ready:
             return False
         began_s = self.monotonic()
@@ -123,14 +124,14 @@ class Background:
         return True
 
     def has_room(self, layout: Layout) -> bool:
-        """Whether a state fits into the memory; otherwise memory is asked for, and it may fit later."""
+        """Whether a state fits into the memory; otherwise memory is requested, and it may fit later."""
         if self._memory is None or self._share < layout.end:
             self._ask_room((layout.room + ALIGNED) * self._most)
             return False
         return True
 
     def hold(self, name: ManifestName, layout: Layout, began_s: float) -> None:
-        """Copy a state that fits, to be committed under `name`; `began_s`: since when training waits."""
+        """Copy a state that fits, to be committed under `name`; training waits since `began_s`."""
         assert self._memory is not None
         slot = min({*range(self._most)} - {each.slot for each in self._waiting})
         at = slot * self._share
@@ -144,7 +145,7 @@ class Background:
         return 0 if self._memory is None else self._memory.size // self._most // ALIGNED * ALIGNED
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
-        """Those that have ended since this was last asked, in order; `wait`: all that are under way."""
+        """The results of checkpoints that have ended since the last call, in order; `wait`: of all in progress."""
         found = []
         self._receive(wait=False)
         if wait:
@@ -158,25 +159,25 @@ class Background:
         return found
 
     def hurry(self) -> None:
-        """Write what is under way without a limit of bandwidth, because it will soon be needed."""
+        """Write the checkpoints in progress without a bandwidth limit, because they will soon be needed."""
         if not self._hurried and self._waiting:
             self._hurried = True
             self._ask({"hurry": True})
 
     def leave_off(self) -> list[Ended]:
-        """Give up what is under way, quickly: at most one chunk is still written. What has ended is told."""
+        """Abandon the checkpoints in progress, quickly: at most one more chunk is written. Returns what has ended."""
         if self._waiting:
             self._ask({"leave_off": True})
         return self.ended(wait=True)
 
     def close(self) -> None:
-        """End the process, whatever it writes."""
+        """End the process, even if it is writing."""
         if self._process is not None:
             self._process.kill()
         self._forget()
 
     def _ask_room(self, size: int) -> None:
-        """Ask for memory, unless the present memory is in use: `begin` then fails until there is more."""
+        """Request memory, unless the current memory is in use; `begin` fails until there is more."""
         if not self._waiting and self._started():
             self._memory = None
             self._ask({"room": size})
@@ -196,7 +197,7 @@ class Background:
                 self._process = subprocess.Popen(
                     command, pass_fds=[theirs.fileno()], stdin=subprocess.PIPE, env=_environment()
                 )
-                # The rest of it may contain secrets, and what a process is started with can be read in /proc.
+                # The other variables may contain secrets, and /proc shows the initial environment of a process.
                 assert self._process.stdin is not None
                 with suppress(BrokenPipeError), self._process.stdin as rest:
                     rest.write(json.dumps(dict(os.environ)).encode())
@@ -216,7 +217,7 @@ class Background:
         self.close()
 
     def _forget(self) -> None:
-        """The process has ended, and with it the memory that it made."""
+        """The process has ended, and the memory that it created is gone."""
         if self._socket is not None:
             self._socket.close()
         if self._process is not None:
@@ -230,7 +231,7 @@ class Background:
                 self._socket.send(json.dumps(request).encode())
 
     def _receive(self, *, wait: bool) -> None:
-        """Take the answers that are there; `wait` for one at least."""
+        """Read the available answers; `wait` for at least one."""
         while self._socket is not None and (wait or select.select([self._socket], [], [], 0)[0]):
             wait = False
             try:

@@ -1,22 +1,22 @@
-"""The process that writes checkpoints while training goes on; it needs neither torch nor numpy.
+"""The process that writes checkpoints while training continues; it needs neither torch nor numpy.
 
     python -m trainers.checkpoint.background_process SETTINGS    started by trainers.checkpoint.background
 
 SETTINGS is the JSON of Settings; the JSON on standard input is added to the environment. Requests and answers are JSON,
-one per packet of the socket that it inherits:
+one per packet of the inherited socket:
 
     {"room": bytes}                     -> {"room": bytes} with the file descriptor of new memory, or {"no_room": why}
     {"save": [generation, step, attempt], "at": byte, "text": [begin, end]}
                                         -> {"saved": name, "took_s": wall, "waited_s": wall, "cpu_s": CPU} or
                                            {"error": ..., "message": ..., "hint": ...} with the name of a class in
                                            trainers.errors
-    {"hurry": true}                     -> no answer; what was asked for before it is written without a limit
-    {"leave_off": true}                 -> no answer of its own; the saves that were asked for before it are answered
-                                           {"left_off": true}, unless they have been committed
+    {"hurry": true}                     -> no answer; earlier requests are written without a limit
+    {"leave_off": true}                 -> no answer; earlier saves are answered {"left_off": true}, unless they have
+                                           been committed
 
-New memory replaces the present one. `at` is where a state begins there; `text` and the places of its tensors count from
-there. `waited_s` is how much of `took_s` was spent waiting for the limit of bandwidth, or for the parts of other ranks.
-The process ends with the one that started it.
+New memory replaces the current memory. `at` is where a state begins in it; `text` and the places of tensors are
+relative to `at`. `waited_s` is the part of `took_s` spent waiting for the bandwidth limit, or for the parts of other
+ranks. The process ends when its parent ends.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from trainers.objects.retry import Patience
 MOST_BYTES = 1 << 16  # of a packet
 LONGEST_MESSAGE = 4000  # characters
 NICE = 5
-"""Training goes first where CPUs are scarce, but the writer gets its share."""
+"""Training has priority if CPUs are scarce, but the writer gets its share."""
 RESERVE = 1.5
-"""How many times the memory for a state must be available, so that nothing is killed for the lack of it."""
+"""This many times the memory for a state must be available, so that no process is killed for lack of memory."""
 _PARENT_ENDED = 1  # PR_SET_PDEATHSIG
 _MEMORY_LIMITS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
@@ -63,8 +63,8 @@ _MEMORY_LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """As in TrainerSpec, with the store's Patience. `rank` of `ranks` is the trainer's. `fd` is that of the socket,
-    `parent` the process that starts this one: known when it is started."""
+    """As in TrainerSpec, with the store's Patience. `rank` of `ranks` is the trainer's rank. `fd` is the descriptor of
+    the socket, `parent` the process that starts this one: known when it is started."""
 
     checkpoint_root: str
     job_id: str
@@ -78,12 +78,12 @@ class Settings:
     parent: int = -1
 
     def to_json(self) -> str:
-        """For the command line."""
+        """The settings for the command line."""
         return json.dumps(dataclasses.asdict(self))
 
 
 class _LeftOff(Exception):
-    """The trainer does not want this checkpoint any more."""
+    """The trainer no longer wants this checkpoint."""
 
 
 class _Writer:
@@ -94,11 +94,11 @@ class _Writer:
         self._requests: deque[dict[str, Any]] = deque()  # received while a save was being written
         self._store: ObjectStore | None = None
         self._pace = Pace(settings.max_upload_bytes_per_s)
-        self._hurried = False  # whether somebody waits for what is being written
-        self._waited_s = 0.0  # in the present save, for the limit or other ranks
+        self._hurried = False  # whether something waits for the current save
+        self._waited_s = 0.0  # in the current save, for the limit or other ranks
 
     def serve(self) -> None:
-        """Answer until the trainer closes its end."""
+        """Answer requests until the trainer closes its end."""
         while (request := self._next()) is not None:
             if "room" in request:
                 self._make_room(request["room"])
@@ -115,7 +115,7 @@ class _Writer:
         return json.loads(packet) if packet else None
 
     def _go_on(self, size_bytes: int = 0) -> None:
-        """Wait until `size_bytes` more may be written. Raises _LeftOff if the trainer has asked for that since."""
+        """Wait until `size_bytes` more may be written. Raises _LeftOff if the trainer has abandoned the checkpoint."""
         began_s = until_s = time.monotonic()
         paced = not self._hurried and (wait_s := self._pace.wait_s(size_bytes, began_s)) > 0
         if paced:
@@ -194,7 +194,7 @@ class _Writer:
     def _write_part(
         self, root: ObjectStore, name: ManifestName, state: dict[str, Any], tensors: Iterator[Values]
     ) -> ManifestName:
-        """Store the part of this rank; that of rank 0 waits for the others, and commits."""
+        """Store the part of this rank; on rank 0, wait for the other parts and commit."""
         job, rank, ranks, attempt = self._its.job_id, self._its.rank, self._its.ranks, state["part"]["attempt"]
         entries = store_tensors(root, job, name.generation, tensors, self._go_on, state["frozen"])
         part = parts.part_of(state["items"], state["position"], entries)
@@ -219,14 +219,14 @@ class _Writer:
         self._go_on()
         until = self._control.lease_until()
         if until is not None and time.monotonic() >= until:
-            raise FencedError("the lease of this machine is over", hint="another machine may have the job")
+            raise FencedError("the lease of this machine has expired", hint="another machine may have the job")
 
     def _tell(self, answer: dict[str, Any]) -> None:
         self._asked.send(json.dumps(answer).encode())
 
 
 def available_bytes() -> int | None:
-    """The memory that this system, or its container, has left; None if it does not say."""
+    """The available memory of this system, or its container; None if unknown."""
     found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -253,7 +253,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PARENT_ENDED, signal.SIGKILL)
     if os.getppid() != its.parent:
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal: the trainer ends it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal: the trainer ends this process
     os.nice(NICE)
     os.environ.update(json.load(sys.stdin))
     with socket.socket(fileno=its.fd) as asked:

@@ -1,12 +1,12 @@
-"""Checkpoints of several ranks that are written while training goes on.
+"""Checkpoints of several ranks that are written while training continues.
 
-Between two steps each rank copies what it is to write (trainers.checkpoint.planning) into its own memory. The processes
-beside them store these parts, and that of rank 0 commits when all parts are durable (trainers.checkpoint.parts): no
-rank waits for another's storage. One checkpoint at a time is under way, because the commit also deletes what no
+Between two steps, each rank copies its part (trainers.checkpoint.planning) to its own memory. The background processes
+store these parts, and rank 0's process commits when all parts are durable (trainers.checkpoint.parts): no rank waits
+for another rank's storage. Only one checkpoint is in progress at a time, because the commit also deletes data that no
 checkpoint needs.
 
-Every rank must call `begin`, `ended` and `leave_off` after the same step. What became of a checkpoint is what rank 0
-says: it alone commits.
+Every rank must call `begin`, `ended` and `leave_off` after the same step. Rank 0 determines the result of a checkpoint,
+because only rank 0 commits.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ _ON_ALL = {kind.__name__: kind for kind in (FencedError, StoreThrottled, StoreUn
 
 
 class BackgroundTogether:
-    """Like trainers.checkpoint.background.Background, for one of several ranks, whose own one is `own`."""
+    """Like trainers.checkpoint.background.Background, for one of several ranks; `own` is that rank's Background."""
 
     def __init__(self, own: Background, peers: Exchange) -> None:
         self._own, self._peers = own, peers
         self._name: ManifestName | None = None
-        self._part: Ended | None = None  # what became of the own part
+        self._part: Ended | None = None  # the result of this rank's part
         self._impossible = False
 
     @property
     def under_way(self) -> list[ManifestName]:
-        """The checkpoint that was begun and has not ended, the same on all ranks."""
+        """The checkpoint in progress, the same on all ranks."""
         return [] if self._name is None else [self._name]
 
     @property
     def full(self) -> bool:
-        """Whether one is under way."""
+        """Whether a checkpoint is in progress."""
         return self._name is not None
 
     @property
     def possible(self) -> bool:
-        """Whether `begin` may still succeed on all ranks, as far as they have told one another."""
+        """Whether `begin` may still succeed on all ranks, as far as this rank knows."""
         return not self._impossible
 
     @property
     def ready(self) -> bool:
-        """Whether to ask the other ranks for one."""
+        """Whether to propose a checkpoint to the other ranks."""
         return not (self._impossible or self.full)
 
     def begin(self, name: ManifestName, captured: Captured, about: Mapping[str, float] = MappingProxyType({})) -> bool:
-        """See Background.begin. False on all ranks if it is not possible on one now."""
+        """See Background.begin. False on all ranks if it is not possible on one of them now."""
         if not self._all({"ready": self._own.ready, "possible": self._own.possible}):
             return False
         began_s = self._own.monotonic()
@@ -76,8 +76,8 @@ class BackgroundTogether:
         return True
 
     def over(self) -> int:
-        """What this rank knows of the one under way: COMMITTED (only rank 0 can), FAILED, or 0. If the highest value of
-        all ranks is not 0, all call `ended`.
+        """What this rank knows about the checkpoint in progress: COMMITTED (only on rank 0), FAILED, or 0. If the
+        highest value of all ranks is not 0, all ranks call `ended`.
         """
         for each in self._own.ended():
             self._part = each
@@ -88,7 +88,8 @@ class BackgroundTogether:
         return COMMITTED if self._peers.rank == 0 else 0
 
     def ended(self, *, wait: bool = False) -> list[Ended]:
-        """What became of the one under way, if it is over; `wait`: when it is. Otherwise it is left off."""
+        """The result of the checkpoint in progress, if it is over; `wait`: when it is over. Otherwise it is
+        abandoned."""
         if self._name is None:
             return []
         if wait:
@@ -96,11 +97,11 @@ class BackgroundTogether:
         return self.leave_off()
 
     def hurry(self) -> None:
-        """See Background.hurry. To be of use, all ranks must call it, whenever that is."""
+        """See Background.hurry. It has an effect only if all ranks call it, at any time."""
         self._own.hurry()
 
     def leave_off(self) -> list[Ended]:
-        """Give up what is under way, quickly. If rank 0 has committed it before, that is told on all ranks."""
+        """Abandon the checkpoint in progress, quickly. If rank 0 has already committed it, all ranks report that."""
         if self._name is None:
             return []
         self._own_part(self._own.leave_off())
@@ -126,7 +127,7 @@ class BackgroundTogether:
             self._part = each
 
     def _all(self, mine: dict[str, bool]) -> bool:
-        """Whether all ranks are ready. If it is not possible on one, it is not from now on."""
+        """Whether all ranks are ready. If it is impossible on one rank, it is impossible on all from now on."""
         answers = [json.loads(each) for each in self._peers.exchange(json.dumps(mine).encode())]
         without = [rank for rank, answer in enumerate(answers) if not answer["possible"]]
         if without:

@@ -2,8 +2,8 @@
 
     <root>/<job>/chunks/<generation>-<xxh3-128>
 
-Runs do not share chunks. Whatever a paused writer of an older generation deletes when it resumes, no newer generation
-needs it; the price is that the first checkpoint after a handover is written in full.
+Runs do not share chunks. So a paused writer of an older generation cannot delete anything that a newer generation needs
+when it resumes; in return, the first checkpoint after a handover is written in full.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def read_chunk(root: Root, job: str, chunk: str, holder: str) -> bytes:
 def read_chunks(
     root: Root, job: str, holders: Mapping[str, str], use: Callable[[str, bytes], _T]
 ) -> Iterator[tuple[str, _T]]:
-    """Verify each of these chunks, and pass its name and bytes to `use`; the names and what that returned, in order.
+    """Verify each of these chunks, and pass its name and bytes to `use`; yields the names and the results, in order.
 
-    Some are read and used at the same time, in threads: one stream uses neither a disk nor a bucket fully, and new
-    memory is given to one thread more slowly than to several. `holders`: who needs them, by name. Raises
-    DamagedCheckpoint, and what `use` raises.
+    Several are read and used at the same time, in threads: one stream uses neither a disk nor a bucket fully, and one
+    thread gets new memory more slowly than several. `holders`: who needs the chunks, by name. Raises DamagedCheckpoint,
+    and the errors of `use`.
     """
 
     def used(name: str, holder: str) -> _T:
@@ -107,7 +107,7 @@ def chunk_names(root: Root, job: str) -> list[str]:
 
 
 def chunk_sizes(root: Root, job: str, names: Iterable[str]) -> dict[str, int]:
-    """The size in bytes of each of these chunks that exists. Nothing of them is read."""
+    """The size in bytes of each of these chunks that exists. Their content is not read."""
     objects, keys = job_store(root, job), {f"{CHUNKS}/{name}" for name in names}
     if not objects.remote:
         found = [listed for key in keys if (listed := objects.head(key)) is not None]

@@ -1,4 +1,4 @@
-"""The connection among the ranks of a run, as far as checkpoints need it."""
+"""The connection between the ranks of a run, as far as checkpoints need it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ class Exchange(Protocol):
 
     @property
     def rank(self) -> int:
-        """Its number, from 0."""
+        """The number of this rank, from 0."""
         ...
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of ranks."""
         ...
 
     def exchange(self, data: bytes) -> list[bytes]:
-        """What every rank passed, by rank; each must call it. Raises PeerLost."""
+        """The data that every rank passed, by rank; every rank must call it. Raises PeerLost."""
         ...
 
 

@@ -4,8 +4,8 @@
 
 A fence is created only if absent and never changed. Its hash covers job, generation and manifest, and its bytes must be
 exactly those of `Fence.to_bytes`: a different byte, another name, or a file from another job counts as damage. A void
-fence ("void": true) gives the job to nobody. It replaces a handover that was given up, so that a late attempt to
-complete the handover fails: of `write_fence` and `void_fence` for one generation exactly one succeeds.
+fence ("void": true) gives the job to no generation. It replaces an abandoned handover, so that a late attempt to
+complete the handover fails: of `write_fence` and `void_fence` for one generation, exactly one succeeds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FENCES = "fence"
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Generation `generation` owns the job from now on and starts from `manifest` (None: from scratch).
+    """Generation `generation` owns the job from now on and starts from `manifest` (None: from the beginning).
 
     `void`: it does not own the job and never will.
     """
@@ -63,14 +63,14 @@ class Fence:
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise DamagedCheckpoint(
-            f"the fence {objects.where(fence_key(generation))} is altered, or is not that of generation {generation} "
-            f"of {job}",
+            f"the fence {objects.where(fence_key(generation))} is altered, or does not belong to generation "
+            f"{generation} of {job}",
             hint=repair_hint(objects),
         )
 
 
 def fence_key(generation: int | str) -> str:
-    """Where the fence of a generation is, among the objects of its job."""
+    """The key of a generation's fence among the objects of its job."""
     return f"{FENCES}/{generation}"
 
 
@@ -80,7 +80,7 @@ def repair_hint(objects: ObjectStore) -> str:
 
 
 def fence_names(objects: ObjectStore) -> list[str]:
-    """The names of all objects that lie where a job's fences are."""
+    """The names of all objects in the place of a job's fences."""
     return [key[len(FENCES) + 1 :] for key in objects.keys(FENCES)]
 
 
@@ -90,7 +90,7 @@ def fences(root: Root, job: str) -> list[Fence]:
 
 
 def fence(root: Root, job: str, upto: int | None = None) -> Fence | None:
-    """The newest fence that is not void (of generation `upto` at most): its generation owns the job. None if there is
+    """The newest fence that is not void (at most of generation `upto`): its generation owns the job. None if there is
     none.
 
     Raises DamagedCheckpoint for that fence and newer ones; older ones are not read.
@@ -117,7 +117,7 @@ def write_fence(root: Root, job: str, generation: int, manifest: str | None) -> 
         raise FencedError(f"generation {newest.generation} already owns {job}: {generation} is too old")
     found = _established(root, job, wanted)
     if found.void:
-        raise FencedError(f"the handover of {job} to generation {generation} was given up: its fence is void")
+        raise FencedError(f"the handover of {job} to generation {generation} was abandoned: its fence is void")
     if found != wanted:
         raise FencedError(f"generation {generation} of {job} starts from {found.manifest}, not {manifest}")
 
@@ -132,7 +132,7 @@ def void_fence(root: Root, job: str, generation: int) -> bool:
 
 
 def require_ownership(root: Root, job: str, generation: int) -> Fence:
-    """The newest fence that is not void. Raises FencedError unless it is that of `generation`."""
+    """The newest fence that is not void. Raises FencedError unless it belongs to `generation`."""
     newest = fence(root, job)
     if newest is None or newest.generation < generation:
         raise FencedError(f"generation {generation} of {job} does not have the job yet")
@@ -165,7 +165,7 @@ def _in_force(root: Root, job: str, upto: int | None = None) -> Iterator[Fence]:
 
 
 def _established(root: Root, job: str, wanted: Fence) -> Fence:
-    """The fence of that generation: `wanted` if there was none. It survives a power loss once this returns."""
+    """The fence of that generation: `wanted` if there was none. After this returns, it survives a power loss."""
     objects = job_store(root, job)
     with named_errors():
         created = objects.put_if_absent(fence_key(wanted.generation), wanted.to_bytes(job))

@@ -1,8 +1,8 @@
 """Chunks that were fetched to this machine before the run that restores them began (trainers.checkpoint.ahead).
 
-They are named by their hash alone: what does not change has the same bytes in the checkpoints of the next generation.
-Nothing is trusted because it is here: who reads a chunk verifies its hash, and takes it from the store if it does not
-match.
+They are named only by their hash: data that does not change has the same bytes in the checkpoints of the next
+generation. Local chunks are not trusted: a reader verifies the hash of a chunk, and reads it from the store if it does
+not match.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainers.checkpoint.manifest import CHUNK_BYTES
 
 
 class FetchedChunks:
-    """A folder of this machine, with a file for each chunk. `kept_bytes`: what was put there, `used_bytes`: what was
+    """A folder of this machine, with a file for each chunk. `kept_bytes` were put there, and `used_bytes` have been
     restored from it so far."""
 
     def __init__(self, folder: Path) -> None:
@@ -29,8 +29,8 @@ class FetchedChunks:
         self.kept_bytes = self.used_bytes = self._begun_bytes = 0
 
     def put(self, chunk: str, data: bytes) -> None:
-        """Keep a chunk. Whoever reads finds all of it or nothing. Raises OSError, and NoRoom if the folder would then
-        have more than what is left on the disk: the job needs that, and more of it all the time."""
+        """Store a chunk; readers see all of it or nothing. Raises OSError, and NoRoom if the folder would then be
+        larger than the remaining space of the disk, which the job needs."""
         with self._counting:
             self._begun_bytes += len(data)
             if self.kept_bytes + self._begun_bytes > self._free_bytes() - self._begun_bytes:
@@ -48,11 +48,11 @@ class FetchedChunks:
             self.kept_bytes += len(data)
 
     def has(self, chunk: str) -> bool:
-        """Whether it was put here."""
+        """Whether the chunk was stored here."""
         return self._file(chunk).is_file()
 
     def get(self, chunk: str) -> bytes | None:
-        """What should be this chunk; None if it is not here or cannot be read."""
+        """The unverified bytes of a chunk; None if it is not here or cannot be read."""
         with suppress(OSError):
             descriptor = os.open(self._file(chunk), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block
             try:
@@ -64,7 +64,7 @@ class FetchedChunks:
         return None
 
     def used(self, size_bytes: int) -> None:
-        """Count what was right."""
+        """Count verified bytes."""
         with self._counting:
             self.used_bytes += size_bytes
 
@@ -84,7 +84,7 @@ present: ContextVar[FetchedChunks | None] = ContextVar("chunks that were fetched
 
 @contextmanager
 def restored_from(folder: str) -> Iterator[FetchedChunks | None]:
-    """In this block, chunks are read from `folder` as far as they are there and intact; "" is no folder."""
+    """In this block, chunks are read from `folder` if they are there and intact; "" is no folder."""
     fetched = FetchedChunks(Path(folder)) if folder else None
     before = present.set(fetched)
     try:

@@ -22,8 +22,8 @@ SAME = "attach what the saving run attached"
 class Filling:
     """One restore.
 
-    `objects`: what was attached, by place; `given`: place in the checkpoint -> place at attach(); `again`: places of an
-    object that was already restored for another place.
+    `objects`: the attached objects, by place; `given`: place in the checkpoint -> place at attach(); `again`: places of
+    an object that was already restored for another place.
     """
 
     def __init__(self, objects: Mapping[str, Any], given: Mapping[str, str], again: Mapping[str, str]) -> None:
@@ -33,7 +33,7 @@ class Filling:
         self._made: dict[str, Any] = {}
 
     def back(self, value: Any, present: Any, place: str, path: str) -> Any:
-        """The object that belongs at `place`, where `present` is now, with its content restored. Raises StateError."""
+        """The object that belongs at `place`, where `present` is now, with restored content. Raises StateError."""
         if is_part(present):
             restore(present, value, path)
             return present
@@ -110,7 +110,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _kind(value: Any) -> type:
-    """Its kind in a checkpoint: the encoder treats subclasses alike."""
+    """The kind of a value in a checkpoint: the encoder treats subclasses like their base class."""
     return next((kind for kind in (*FILLED, tuple) if isinstance(value, kind)), object)
 
 

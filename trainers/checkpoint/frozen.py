@@ -1,4 +1,4 @@
-"""Which tensors of a model training does not change: those of parameters that need no gradients."""
+"""Finds the tensors of a model that training does not change: parameters that need no gradients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torch import nn
 
 
 def frozen(model: Any, path: str) -> Iterator[str]:
-    """The paths of such parameters in a checkpoint, of a model or a mapping of models that is saved under `path`. A
-    path that is left out, or is wrong because the program changes the parameter itself, costs only space: see
+    """The paths of such parameters in a checkpoint, for a model or a mapping of models that is saved under `path`. A
+    missing path, or a wrong one because the program changes the parameter itself, costs only space: see
     trainers.checkpoint.packing.store_tensors."""
     if isinstance(model, nn.Module):
         for name, parameter in model.named_parameters(remove_duplicate=False):

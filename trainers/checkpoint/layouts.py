@@ -1,12 +1,11 @@
-"""Layouts: where a program has its tensors, and how it divides them among ranks (DTensor), by the names that their
-values have in checkpoints.
+"""Layouts: where a program has its tensors, and how it shards them over ranks (DTensor), by the names that their values
+have in checkpoints.
 
-What a checkpoint calls "model.layer.weight" is divided like the parameter of that name, and so are its gradient and the
-state that its optimizer keeps for it, if their shapes are equal. Everything else is whole on every rank.
+A checkpoint's "model.layer.weight" is sharded like the parameter of that name, and so are its gradient and its
+optimizer state, if their shapes are equal. Everything else is whole on every rank.
 
-Parameters in this host's memory are read in place: other memory for them would first have to be cleared by the kernel,
-which takes longer than reading them. If a checkpoint turns out to be damaged, an older one overwrites them, or the run
-ends.
+Checkpoints are read directly into parameters in this host's memory: the kernel would first have to clear new memory,
+which takes longer than reading. If a checkpoint turns out to be damaged, an older one overwrites them, or the run ends.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OF_OPTIMIZER = re.compile(r"(.+)\.state\.(\d+)\..+")
 
 
 class Layouts:
-    """Of the parts of one run. `parameters`: all parameters, by name."""
+    """The layouts of the parts of one run. `parameters`: all parameters, by name."""
 
     def __init__(self, parts: Mapping[str, Any], parameters: Mapping[str, torch.Tensor]) -> None:
         self._parameters = {name: tensor for name, tensor in parameters.items() if is_sharded(tensor)}
@@ -38,7 +37,7 @@ class Layouts:
         """Memory of parameters, whole and row-major, by the names of their values."""
 
     def of(self, items: Mapping[str, Any]) -> Like:
-        """How to divide the tensors of a checkpoint with these items (JSON), which name each optimizer's parameters."""
+        """How to shard the tensors of a checkpoint with these items (JSON), which name each optimizer's parameters."""
         groups: dict[str, list[list[str]]] = items["transient"]["groups"] if "transient" in items else {}
         numbered = {path: [name for group in names for name in group] for path, names in groups.items()}
 
@@ -53,7 +52,7 @@ class Layouts:
 
 
 def _shown(part: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of modules (of their state_dict), and those that were attached directly, by name in a checkpoint."""
+    """The tensors of modules (of their state_dict), and directly attached tensors, by name in a checkpoint."""
     if isinstance(part, torch.nn.Module):
         part = part.state_dict()
     if isinstance(part, Mapping):

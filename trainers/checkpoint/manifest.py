@@ -6,21 +6,21 @@
      "hash": sha256}
 
 "about" has numbers that retention and reports use, if they are known: "saved_at" (seconds since 1970, by the clock of
-rank 0) and "loss" (the last one that rank 0 recorded).
+rank 0) and "loss" (the last loss that rank 0 recorded).
 
-A tensor that several ranks hold in pieces (FSDP2, DTensor) also has "boxes": [[begin, lengths], ...], which divide it
-like a grid. Its bytes are then those of its boxes, one after the other. Its name and shape are those of the whole
-tensor: they do not depend on how many ranks there were. Format 1 had no boxes, and is read as well.
+A sharded tensor (FSDP2, DTensor) also has "boxes": [[begin, lengths], ...], which divide it like a grid. Its bytes are
+then the bytes of its boxes, one after the other. Its name and shape are those of the whole tensor, so they do not
+depend on the number of ranks. Format 1 had no boxes, and can still be read.
 
 A checkpoint of a run with several ranks also has "parts", one for each rank from 1 on:
 
     {"items": {...}, "position": ..., "tensors": [...]}
 
-Here "items" has only those that differ from the ones of rank 0, and "position" is absent if it does not differ. The
-n-th tensor to which a rank refers is entry "tensors"[n] of the manifest; without "tensors", entry n.
+Here "items" has only the items that differ from rank 0, and "position" is absent if it does not differ. The n-th tensor
+to which a rank refers is entry "tensors"[n] of the manifest; without "tensors", entry n.
 
-Small tensors share chunks: a piece is a byte range of a chunk, and all chunks are of the manifest's own generation. A
-manifest comes from a job, so a matching hash proves nothing: types, ranges and sizes are checked as well.
+Small tensors share chunks: a piece is a byte range of a chunk, and all chunks belong to the manifest's own generation.
+A manifest comes from a job, so a matching hash proves nothing: types, ranges and sizes are checked as well.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One stored tensor: its bytes are its pieces in order, little-endian: those of its boxes one after the other, each
-    row-major. No boxes: it is stored as a whole.
+    """One stored tensor: its bytes are its pieces in order, little-endian. With boxes, the bytes are those of its boxes
+    one after the other, each row-major; without boxes, the tensor is stored as a whole.
     """
 
     name: str
@@ -103,14 +103,14 @@ class TensorEntry:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of its values."""
+        """The size of its values in bytes."""
         return sum(piece.end - piece.begin for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one rank saved: as in the manifest, but complete. `tensors`: for each tensor to which the JSON refers, the
-    position of its entry; None: its own number.
+    """The complete state that one rank saved. `tensors`: for each tensor to which the JSON refers, the position of its
+    entry; None: its own number.
     """
 
     items: Mapping[str, Any]
@@ -120,8 +120,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One checkpoint. `items` and `position` are JSON that refers to tensors by position: those of rank 0. `parts` has
-    what differs in the other ranks.
+    """One checkpoint. `items` and `position` are JSON of rank 0 that refers to tensors by position. `parts` has the
+    differences of the other ranks.
     """
 
     job: str
@@ -135,7 +135,7 @@ class Manifest:
     about: Mapping[str, float] = field(default_factory=dict)
 
     def part(self, rank: int) -> Part:
-        """What that rank saved."""
+        """The state that this rank saved."""
         differs: Mapping[str, Any] = self.parts[rank - 1] if rank else {}
         tensors = tuple(differs["tensors"]) if "tensors" in differs else None
         items = {**self.items, **differs.get("items", {})}
@@ -221,7 +221,7 @@ def _part(body: Any, tensors: int) -> dict[str, Any]:
         raise ValueError(f"a part has {', '.join(sorted(part))}")
     _of(dict, part.get("items", {}))
     if any(_integer(place) >= tensors for place in _of(list, part.get("tensors", []))):
-        raise ValueError("a part refers to a tensor that is not there")
+        raise ValueError("a part refers to a tensor that does not exist")
     return part
 
 
@@ -249,7 +249,7 @@ def _box(body: Any) -> Box:
 
 
 def is_grid(shape: tuple[int, ...], boxes: Sequence[Box]) -> bool:
-    """Whether every element of a tensor is in exactly one of the boxes, which lie like the cells of a grid."""
+    """Whether every element of a tensor is in exactly one of the boxes, which are arranged like the cells of a grid."""
     if any(not len(box.begin) == len(box.lengths) == len(shape) for box in boxes) or len(set(boxes)) != len(boxes):
         return False
     cells = 1

@@ -1,8 +1,8 @@
-"""Ownership: which generation owns a job, asked often without slowing down training.
+"""Ownership: which generation owns a job; checked often, without slowing down training.
 
-Reading a folder costs microseconds: every question is answered from there. A bucket takes milliseconds, costs money per
-request and may be out of reach: a thread reads it, and questions get its last answer. What a run does with an old
-answer cannot count: a commit reads the fence itself.
+Reading a folder takes microseconds, so every check reads it. A bucket takes milliseconds, costs money per request and
+may be out of reach, so a thread reads it and checks return the thread's last answer. An old answer is harmless, because
+a commit reads the fence itself.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from trainers.checkpoint import fences
 from trainers.errors import DamagedCheckpoint, TrainerError
 from trainers.objects.base import ObjectStore
 
-UNHURRIED = 5  # once the run has the job, this many times the store's poll_s pass between two questions
+UNHURRIED = 5  # once the run has the job, the thread asks at intervals of this many times the store's poll_s
 _LOG = logging.getLogger(__name__)
 
 
 class Ownership:
-    """Of one job in `root`, for a run of `generation`. The thread asks `followed`, the same store with little patience.
-    Call close() when done."""
+    """The ownership of one job in `root`, for a run of `generation`. The thread asks `followed`, the same store with
+    little patience. Call close() when done."""
 
     def __init__(self, root: ObjectStore, job: str, generation: int, followed: ObjectStore | None = None) -> None:
         self._root, self._job, self._own = root, job, generation
@@ -46,7 +46,7 @@ class Ownership:
         return self._known
 
     def answers(self) -> int:
-        """How often the store has answered the thread: what rises again after an outage."""
+        """How often the store has answered the thread; it rises again after an outage."""
         return self._answers
 
     @property
@@ -55,7 +55,7 @@ class Ownership:
         return self._root.remote
 
     def close(self) -> None:
-        """Ask no longer."""
+        """Stop asking."""
         self._over.set()
 
     def _read(self, root: ObjectStore) -> int:
@@ -71,4 +71,4 @@ class Ownership:
                 self._known = damage
                 self._answers += 1
             except TrainerError as error:
-                _LOG.warning("it is unknown for the moment who owns %s: %s", self._job, error)
+                _LOG.warning("the owner of %s is unknown at the moment: %s", self._job, error)

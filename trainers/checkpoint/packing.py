@@ -29,9 +29,9 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a manifest says besides the tensors: the JSON of the items and the position, which refers to them by number,
-    the versions of the software, and numbers about the checkpoint. `frozen`: the tensors, by path, that training does
-    not change, which the manifest does not say."""
+    """The content of a manifest besides the tensors: the JSON of the items and the position, which refers to tensors by
+    number, the versions of the software, and numbers about the checkpoint. `frozen` (not in the manifest): the paths of
+    tensors that training does not change."""
 
     items: Mapping[str, Any]
     position: Any
@@ -51,8 +51,8 @@ def write_checkpoint(
     before_chunk: Callable[[int], None] = lambda _bytes: None,
     before_commit: Callable[[], None] = lambda: None,
 ) -> ManifestName:
-    """Write the checkpoint of one process; durable on return. `before_chunk`, called with the size
-    of each chunk before it is written, and `before_commit` may raise to prevent the commit.
+    """Write the checkpoint of one process; durable on return. `before_chunk`, called with the size of each chunk before
+    it is written, and `before_commit` may raise an error to prevent the commit.
 
     Returns the name of the committed checkpoint. Raises StateError, CheckpointFull, CheckpointReadOnly and FencedError;
     then nothing is committed.
@@ -83,8 +83,8 @@ def store_tensors(
 ) -> list[TensorEntry]:
     """Write tensors as chunks; returns their entries in this order.
 
-    Small tensors share a chunk (separate files would each cost a sync); one that does not fit starts a new chunk. Those
-    that are `frozen` share none with the others, so that their chunks are the same in the next checkpoint."""
+    Small tensors share a chunk (separate files would each cost a sync); a tensor that does not fit starts a new chunk.
+    `frozen` tensors do not share chunks with others, so that their chunks are the same in the next checkpoint."""
 
     def written(data: Bytes) -> str:
         before_chunk(len(data))
@@ -107,7 +107,8 @@ def store_tensors(
 
 
 class _Pack:
-    """Small tensors that will share a chunk. Their entries are put into `entries`, by number, when it is written."""
+    """Small tensors that will share a chunk. Their entries are put into `entries`, by number, when the chunk is
+    written."""
 
     def __init__(self, written: Callable[[Bytes], str], entries: dict[int, TensorEntry]) -> None:
         self._written, self._entries = written, entries
@@ -119,7 +120,7 @@ class _Pack:
         if begin + size > store.CHUNK_BYTES:
             self.flush()
             begin = 0
-        # The bytes are copied here: nothing refers to the tensor any more.
+        # The bytes are copied here: nothing refers to the tensor after that.
         self._pending.append((number, Values(values.path, values.dtype, values.shape, b""), begin, begin + size))
         self._buffer += values.data
 

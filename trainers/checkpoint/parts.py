@@ -1,10 +1,10 @@
 """The parts of a checkpoint that several ranks write together, and how they become one manifest. Needs no torch.
 
-    <root>/<job>/parts/<generation>-<step>-<attempt>-<rank>.json     while they write beside the training
+    <root>/<job>/parts/<generation>-<step>-<attempt>-<rank>.json     during background writes
 
-A part says what a rank has stored: the JSON of its state, and the pieces of each box that it had to write. It is
-written when all of them are durable, so the manifest is committed only if all ranks have come that far. Parts count for
-nothing by themselves, and are deleted after the commit.
+A part lists what a rank has stored: the JSON of its state, and the pieces of each box that it had to write. It is
+written when all of these are durable, so the manifest is committed only after all ranks have stored theirs. Parts have
+no meaning without the manifest, and are deleted after the commit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from trainers.objects.opening import Root
 
 PARTS = "parts"
 WAIT_S = 600.0
-"""For a part of another rank, after the own one is durable: more with a limit of bandwidth (see `patience_s`)."""
+"""How long to wait for another rank's part, after this rank's is durable; more with a bandwidth limit (see
+`patience_s`)."""
 MOST_ITEM_BYTES = 16
 _NAME = re.compile(rf"({NUMBER}-{NUMBER}-{NUMBER})-{NUMBER}\.json")
 
@@ -47,7 +48,7 @@ class Shares:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Shares:
-        """What another process of this run has planned."""
+        """The plan that another process of this run made."""
         writes = [
             [(entry, Box(tuple(begin), tuple(lengths))) for entry, begin, lengths in of_rank]
             for of_rank in body["writes"]
@@ -56,7 +57,7 @@ class Shares:
 
 
 def part_of(items: Mapping[str, Any], position: Any, written: Sequence[TensorEntry]) -> dict[str, Any]:
-    """What a rank has stored. `written`: an entry for each box of its share, in order."""
+    """The part of a rank. `written`: an entry for each box of its share, in order."""
     pieces = [[(piece.chunk, piece.begin, piece.end) for piece in entry.pieces] for entry in written]
     return {"items": items, "position": position, "pieces": pieces}
 
@@ -69,7 +70,7 @@ def assembled(
     versions: Mapping[str, str],
     about: Mapping[str, float],
 ) -> Manifest:
-    """The manifest of what all ranks have stored. Raises StateError if they have not saved the same items."""
+    """The manifest of all ranks' parts. Raises StateError if the ranks have not saved the same items."""
     held: list[list[tuple[Box, list[Piece]]]] = [[] for _ in plan.entries]
     for writes, part in zip(plan.writes, parts, strict=True):
         for (entry, box), pieces in zip(writes, part["pieces"], strict=True):
@@ -115,14 +116,15 @@ def _differing(first: Mapping[str, Any], part: Mapping[str, Any], places: Sequen
 
 
 def put_part(root: Root, job: str, name: ManifestName, rank: int, attempt: str, part: Mapping[str, Any]) -> None:
-    """Store the part of a rank, whose chunks are durable. `attempt` is the same on all ranks, and new each time."""
+    """Store the part of a rank, whose chunks are durable. `attempt` is the same on all ranks, and different each
+    time."""
     raw = json.dumps({"attempt": attempt, "rank": rank, **part}, separators=(",", ":"), allow_nan=False).encode()
     with named_errors():
         job_store(root, job).put(_key(name, rank), hashlib.sha256(raw).hexdigest().encode() + raw)
 
 
 def patience_s(plan: Shares, bytes_per_s: float | None) -> float:
-    """How long to wait for the parts of ranks that write at most `bytes_per_s` each (None: as fast as they can)."""
+    """How long to wait for the parts of ranks that write at most `bytes_per_s` each (None: no limit)."""
     if bytes_per_s is None:
         return WAIT_S
     numbers = [sum(math.prod(box.lengths) for _, box in of_rank) for of_rank in plan.writes]
@@ -141,9 +143,9 @@ def await_parts(
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], object] = time.sleep,
 ) -> list[dict[str, Any]]:
-    """The parts of ranks 1 and up, when all are there. `go_on` may raise to end the wait.
+    """The parts of ranks 1 and up, when all have arrived. `go_on` may raise an error to end the wait.
 
-    Raises StoreUnavailable that names the rank of which none has arrived after `wait_s`.
+    Raises StoreUnavailable, which names a rank whose part has not arrived after `wait_s`.
     """
     objects, give_up_s = job_store(root, job), monotonic() + wait_s
     found: list[dict[str, Any]] = []
@@ -157,7 +159,7 @@ def await_parts(
         elif monotonic() > give_up_s:
             raise StoreUnavailable(
                 f"rank {rank} has not written its part of checkpoint {name} within {wait_s:.0f} s",
-                hint="see the log of its machine; training goes on, and the next checkpoint is tried later",
+                hint="see the log of its machine; training continues, and the next checkpoint is tried later",
             )
         else:
             sleep(objects.poll_s)
@@ -165,7 +167,7 @@ def await_parts(
 
 
 def delete_parts(root: Root, job: str, upto: ManifestName) -> None:
-    """Delete what is left of this checkpoint and older ones."""
+    """Delete the remaining parts of this checkpoint and older ones."""
     objects = job_store(root, job)
     names = {key: _NAME.fullmatch(key[len(PARTS) + 1 :]) for key in objects.keys(PARTS)}
     with named_errors():
@@ -173,7 +175,7 @@ def delete_parts(root: Root, job: str, upto: ManifestName) -> None:
 
 
 def _parsed(raw: bytes, rank: int, attempt: str) -> dict[str, Any] | None:
-    """The part; None if it is that of another rank or attempt, or not valid."""
+    """The part; None if it belongs to another rank or attempt, or is not valid."""
     if hashlib.sha256(raw[64:]).hexdigest().encode() != raw[:64]:
         return None
     part: dict[str, Any] = json.loads(raw[64:])

@@ -1,4 +1,4 @@
-"""The objects of one job's checkpoints, in the store that the root names, and their errors."""
+"""Access to the objects of one job's checkpoints, in the store that the root names, and their errors."""
 
 from __future__ import annotations
 

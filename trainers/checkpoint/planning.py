@@ -1,10 +1,10 @@
 """Which rank writes what, decided by torch's distributed-checkpoint planner (DefaultSavePlanner).
 
 The planner sees a flat state: each tensor under a key. Ranks that hold equal tensors use the same key, so that one of
-them writes it; the work is balanced by size. A DTensor has one key on all ranks, and each writes the box that it holds;
-a box that is repeated on several ranks is written by one.
+them writes it; the work is balanced by size. A DTensor has one key on all ranks, and each rank writes the box that it
+holds; one rank writes a box that is repeated on several.
 
-Whether plain tensors are equal is decided by their hashes: nothing is assumed about what ranks have in common.
+Plain tensors are compared by their hashes: nothing is assumed about what ranks have in common.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from trainers.checkpoint.views import is_sharded, local
 
 
 class Slot(NamedTuple):
-    """A tensor of a rank: its path, dtype, whole shape, and the hash of its values, or "" for a DTensor. `box` is what
-    this rank holds of it, None if nothing.
+    """A tensor of a rank: its path, dtype, whole shape, and the hash of its values, or "" for a DTensor. `box` is the
+    part that this rank holds, None if nothing.
     """
 
     path: str
@@ -51,14 +51,14 @@ class Slot(NamedTuple):
 
 
 def agreed_shares(peers: Exchange, tensors: Sequence[tuple[str, torch.Tensor]], word: str = "") -> tuple[Shares, str]:
-    """Who writes what, and the word of rank 0. Every rank must call it."""
+    """Who writes what, and the `word` of rank 0. Every rank must call it."""
     said = {"slots": [slot.to_json() for slot in slots_of(tensors)], "word": word}
     heard = [json.loads(each) for each in peers.exchange(json.dumps(said, separators=(",", ":")).encode())]
     return shares([[Slot.from_json(slot) for slot in each["slots"]] for each in heard]), heard[0]["word"]
 
 
 def slots_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[Slot]:
-    """What this rank has; reads every byte of the tensors that are not sharded."""
+    """The tensors of this rank; reads every byte of the tensors that are not sharded."""
     planner = _planner({str(number): tensor for number, (_, tensor) in enumerate(tensors)})
     boxes: dict[str, Box] = {}
     for item in planner.create_local_plan().items:
@@ -76,8 +76,8 @@ def slots_of(tensors: Sequence[tuple[str, torch.Tensor]]) -> list[Slot]:
 def shares(slots: Sequence[Sequence[Slot]]) -> Shares:
     """Assign every box to a rank that has it. `slots`: the tensors of each rank.
 
-    Two tensors of one rank keep their own entries even if they are equal, because a resume would make them one. Which
-    rank writes depends on sizes, not on values, so that most tensors keep their writer from one checkpoint to the next.
+    Two equal tensors of one rank keep separate entries, because a resume would otherwise make them one tensor. The
+    writing rank depends on sizes, not on values, so most tensors keep their writer from one checkpoint to the next.
     """
     known: dict[tuple[object, ...], str] = {}
     keys = []
@@ -106,7 +106,7 @@ def shares(slots: Sequence[Sequence[Slot]]) -> Shares:
 
 
 def written(tensors: Sequence[tuple[str, torch.Tensor]], plan: Shares, rank: int) -> list[tuple[str, torch.Tensor]]:
-    """What `rank` is to write of its tensors: the name and its part of each, in the order of the plan."""
+    """The tensors, or parts of them, that `rank` has to write, each with its name, in the order of the plan."""
     of_entry = {entry: number for number, entry in enumerate(plan.places[rank])}
     held = [tensors[of_entry[entry]] for entry, _ in plan.writes[rank]]
     return [(path, local(tensor)) for path, tensor in held]

@@ -35,9 +35,9 @@ from trainers.objects.opening import Root
 _HINT = "an older checkpoint is used if there is one"
 _LOG = logging.getLogger(__name__)
 Like = Callable[[str, tuple[int, ...]], torch.Tensor | None]
-"""The DTensor of the program that shows how to divide a stored tensor of this name and shape; None: not at all."""
+"""The DTensor of the program that shows how to shard a stored tensor of this name and shape; None: not sharded."""
 Layout = Callable[[Mapping[str, Any]], Like]
-"""That, given the items of the checkpoint (JSON)."""
+"""A function that returns a Like for the items of a checkpoint (JSON)."""
 Places = Mapping[str, torch.Tensor]
 """Memory of the program into which whole tensors may be read, by name, if dtype and shape are equal."""
 _NOWHERE: Places = MappingProxyType({})
@@ -50,9 +50,9 @@ def whole_on_every_rank(name: str, shape: tuple[int, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What one rank saved in a checkpoint, in memory. `world_size`: the number of ranks that saved it; `own`: this rank
-    was one of them. `differing`: if another number of ranks reads it, which of "rng", "gradients" (not used yet) and
-    "position" were not the same on all ranks that saved it.
+    """The state that one rank saved in a checkpoint, in memory. `world_size`: the number of ranks that saved it; `own`:
+    this rank was one of them. `differing`: if another number of ranks reads it, those of "rng", "gradients" (not used
+    yet) and "position" that were not the same on all ranks that saved it.
     """
 
     name: ManifestName
@@ -73,14 +73,13 @@ def load_newest(
     layout: Layout = lambda _items: whole_on_every_rank,
     in_place: Places = _NOWHERE,
 ) -> Loaded | None:
-    """The newest checkpoint that counts for `generation` and verifies, as this rank saved it; None if there is none.
-    Every rank must call it: each reads what it needs and its share of the rest, so that together they verify every
-    byte.
+    """The newest valid checkpoint that counts for `generation`, as this rank saved it; None if there is none. Every
+    rank must call it: each reads the data that it needs and its share of the rest, so together they verify every byte.
 
-    `start`: the one to try first (named by a fence or the spec); if it is damaged, older ones are used and the damage
-    is logged. Tensors that are `in_place` have the values of the checkpoint afterwards; after an error, they may have
-    any values. Raises DamagedCheckpoint if there are checkpoints and all are damaged, because starting from scratch
-    would silently discard what may be repairable, and PeerLost if another rank cannot restore.
+    `start`: the checkpoint to try first (named by a fence or the spec); if it is damaged, older ones are used and the
+    damage is logged. Tensors that are `in_place` have the values of the checkpoint afterwards; after an error, they may
+    have any values. Raises DamagedCheckpoint if there are checkpoints and all are damaged, because starting from the
+    beginning would silently discard data that may be repairable, and PeerLost if another rank cannot restore.
     """
     if peers.rank != 0:
         return _follow(root, job, peers, layout, in_place)
@@ -104,7 +103,7 @@ def load_newest(
 
 
 def _follow(root: Root, job: str, peers: Exchange, layout: Layout, in_place: Places) -> Loaded | None:
-    """Read what rank 0 proposes until one is good on all ranks."""
+    """Read the checkpoints that rank 0 proposes until one is valid on all ranks."""
     while proposed := peers.exchange(b"")[0]:
         with suppress(DamagedCheckpoint):  # rank 0 proposes another one
             return _read_by_all(root, job, ManifestName.parse(proposed.decode()), peers, layout, in_place)
@@ -112,7 +111,7 @@ def _follow(root: Root, job: str, peers: Exchange, layout: Layout, in_place: Pla
 
 
 def _read_by_all(root: Root, job: str, name: ManifestName, peers: Exchange, layout: Layout, in_place: Places) -> Loaded:
-    """What `load` returns, if no rank finds damage. Raises DamagedCheckpoint on all if one does."""
+    """The result of `load`, if no rank finds damage. Raises DamagedCheckpoint on all ranks if one does."""
     found: Loaded | TrainerError
     try:
         found = load(root, job, name, peers.rank, peers.size, layout, in_place)
@@ -141,11 +140,11 @@ def load(
     layout: Layout = lambda _items: whole_on_every_rank,
     in_place: Places = _NOWHERE,
 ) -> Loaded:
-    """Read what a rank saved in a checkpoint; what rank 0 saved, if fewer ranks saved it. Tensors are whole, except
-    those that are divided in the program (`layout`), and those that are in memory of the program (`in_place`).
+    """Read the state that a rank saved in a checkpoint; rank 0's state, if fewer ranks saved it. Tensors are whole,
+    except tensors that the program shards (`layout`), and tensors in the program's memory (`in_place`).
 
-    Raises DamagedCheckpoint even if only one byte of what is read differs. `ranks`: as many read it together; each also
-    verifies a share of what it does not need. None: nobody else does, and rank 0 verifies all.
+    Raises DamagedCheckpoint even if only one byte differs. `ranks`: this number of ranks reads it together; each also
+    verifies a share of the data that it does not need. None: a single reader, and rank 0 verifies everything.
     """
     manifest = store.read_manifest(root, job, name)
     own = rank < manifest.world_size
@@ -172,8 +171,8 @@ def load(
 
 
 def _first(part: Part) -> Sequence[int]:
-    """The places of the tensors of a rank whose own are the first ones. Others may have the same names, with the values
-    of other ranks: read into the same memory, they would replace this rank's."""
+    """The places of a rank's tensors, with its own tensors first. Others may have the same names and the values of
+    other ranks: if they were read into the same memory, they would replace this rank's values."""
     nodes = [*part.items.values(), part.position]
     return range(1 + max((place for node in nodes for place in referred(node)), default=-1))
 
@@ -187,7 +186,7 @@ def _invalid(name: ManifestName, error: Exception) -> DamagedCheckpoint:
 
 
 def _differing(manifest: Manifest) -> frozenset[str]:
-    """Which of "rng", "gradients" and "position" are not the same on all ranks that saved the checkpoint."""
+    """Those of "rng", "gradients" and "position" that are not the same on all ranks that saved the checkpoint."""
     found: dict[str, list[object]] = {}
     for rank in range(manifest.world_size):
         part = manifest.part(rank)
@@ -203,8 +202,8 @@ def _differing(manifest: Manifest) -> frozenset[str]:
 def weights_hash(model: Any) -> str:
     """xxh3-128 over name, dtype, shape and bytes of each tensor of `model.state_dict()`, in the order of their names.
 
-    Tied tensors count once. `model` may also be a mapping of models. DTensors are put together first, so all ranks must
-    call this; the hash does not depend on how they are divided.
+    Tied tensors count once. `model` may also be a mapping of models. DTensors are gathered first, so all ranks must
+    call this; the hash does not depend on how they are sharded.
     """
     encoder = Encoder()
     encoder.encode(capture(model), "model")
@@ -216,7 +215,7 @@ def weights_hash(model: Any) -> str:
 
 
 class _Reading:
-    """Reads one checkpoint. `read`: the chunks that were verified."""
+    """Reads one checkpoint. `read`: the verified chunks."""
 
     def __init__(self, root: Root, manifest: Manifest, in_place: Places) -> None:
         self._root, self._manifest, self._in_place = root, manifest, in_place
@@ -239,7 +238,7 @@ class _Reading:
         if not divided:
             self._fetch(whole_ones)
             return tensors
-        from trainers.checkpoint import sharded  # it takes a second to import, and few need it
+        from trainers.checkpoint import sharded  # it takes a second to import, and few programs need it
 
         wanted = {key: entries[number] for key, number in divided.items() if entries[number].size_bytes}
         reader = sharded.ChunkReader(wanted, lambda parts: self._fetch([*whole_ones, *parts]))
@@ -247,7 +246,7 @@ class _Reading:
         return tensors
 
     def verify_rest(self, rank: int, ranks: int) -> None:
-        """Verify what was not read, as far as it is this rank's turn. Raises DamagedCheckpoint."""
+        """Verify this rank's share of the data that was not read. Raises DamagedCheckpoint."""
         name, pieces = self._manifest.name, list[tuple[Piece, str]]()
         mine = set(sorted(self._manifest.chunks())[rank::ranks]) - self._read
         for entry in self._manifest.tensors:
@@ -267,7 +266,7 @@ class _Reading:
             raise DamagedCheckpoint(f"checkpoint {self._manifest.name}: {entry.name}: {error}", hint=_HINT) from error
 
     def _fetch(self, wanted: Sequence[_Wanted]) -> None:
-        """Read, of each entry, the bytes from one place to another into the buffer. Raises DamagedCheckpoint."""
+        """Read a byte range of each entry into the buffer. Raises DamagedCheckpoint."""
         copies: dict[str, list[tuple[Piece, int, memoryview]]] = {}
         holders: dict[str, str] = {}
         for entry, begin, end, buffer in wanted:

@@ -27,10 +27,10 @@ _ALIKE = 56  # of the 64 characters of a hash: by chance 4 agree
 
 
 def repair_fences(root: Root, job: str, starts_from: str | None = None) -> list[str]:
-    """Restore every fence that was altered, renamed or deleted; returns one sentence per repair.
+    """Restore every fence that was altered, renamed or deleted; returns one sentence for each repair.
 
     `starts_from` ("scratch" or a checkpoint's name) is needed if the newest fence cannot be reconstructed. Raises
-    DamagedCheckpoint if it is needed and missing, or for a file that is not a fence.
+    DamagedCheckpoint if it is needed and not given, or for a file that is not a fence.
     """
     done = _names_put_back(root, job)
     owners = {name.generation for name in store.manifests(root, job)}
@@ -41,7 +41,7 @@ def repair_fences(root: Root, job: str, starts_from: str | None = None) -> list[
                 continue
         found = _recovered(root, job, generation)
         if found is None and (generation in owners or generation < max(wanted)):
-            # It has or had the job. Its start matters only for falling back to older checkpoints: give that up.
+            # It has or had the job. Its start matters only for falling back to older checkpoints, which is given up.
             found = Fence(generation, None)
         if found is None:
             found = _as_requested(root, job, generation, starts_from)
@@ -52,7 +52,7 @@ def repair_fences(root: Root, job: str, starts_from: str | None = None) -> list[
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit code: 0 if all fences are intact now, 1 if not."""
+    """The exit code is 0 if all fences are intact now, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m trainers.checkpoint.repair", description="Repair a job's fences.")
     parser.add_argument("folder", help="the job's checkpoint folder, or its URL: s3://bucket/prefix/job")
     parser.add_argument("--starts-from", metavar="MANIFEST", help=f'a name from manifests/, or "{_SCRATCH}"')
@@ -89,7 +89,7 @@ def _names_put_back(root: Root, job: str) -> list[str]:
 
 
 def _left(objects: ObjectStore, name: int | str) -> bytes:
-    """What remains of a fence: its first bytes; empty if there is none or it is not a regular file."""
+    """The first bytes of a fence; empty if there is none or it is not a regular file."""
     with suppress(UnreadableObject):
         return objects.get_range(fence_key(name), 0, fences.MOST_BYTES) or b""
     return b""
@@ -103,7 +103,7 @@ def _whole(raw: bytes, job: str, objects: ObjectStore) -> Fence | None:
 
 
 def _recovered(root: Root, job: str, generation: int) -> Fence | None:
-    """The fence of this generation whose hash is in the damaged file, or else whose text and most of whose hash are."""
+    """The fence of this generation whose hash is in the damaged file, or else its text with most of its hash."""
     raw = _left(job_store(root, job), generation)
     named = {match.decode() for match in _NAMES.findall(raw)}
     named |= {str(name) for name in store.manifests(root, job) if name.generation < generation}

@@ -1,8 +1,8 @@
 """Retention: the run that owns a job deletes checkpoints that are no longer needed, and leftovers of dead writers.
 
-It deletes only objects of its own and older generations, so it cannot harm a newer run, however long it was paused
-between checking the fence and its last deletion. Within its own generation it is the only writer, and it is not writing
-now. Older generations have lost the job; if one still writes, it finds its unfinished data missing and writes it again.
+It deletes only objects of its own and older generations, so it cannot harm a newer run, even after a long pause between
+checking the fence and its last deletion. Within its own generation it is the only writer, and it is not writing now.
+Older generations have lost the job; if one still writes, it finds its unfinished data missing and writes it again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _CHUNK = re.compile(rf"({NUMBER})-[0-9a-f]{{32}}")
 
 
 class Keep(NamedTuple):
-    """Which checkpoints are kept: the `last` ones; the newest one of each of the `hourly` latest hours that have one;
-    and the `best` ones by loss. One that is kept for several reasons counts for each.
+    """Which checkpoints are kept: the `last` ones; the newest of each of the `hourly` latest hours that have one; and
+    the `best` ones with the lowest loss. A checkpoint that is kept for several reasons counts for each.
     """
 
     last: int
@@ -37,11 +37,11 @@ class Keep(NamedTuple):
 
 
 def collect(root: Root, job: str, generation: int, keep: Keep | int) -> None:
-    """Delete what no restore needs: everything except the counting checkpoints that are to be kept (a number: as many
-    of the last), the one that the newest fence names, and their chunks; also what dead writers left unfinished.
+    """Delete data that no restore needs: everything except the counting checkpoints to keep (a number: this many of the
+    latest), the checkpoint that the newest fence names, and their chunks; also unfinished data of dead writers.
 
     Damaged checkpoints (an altered manifest, a missing chunk) do not count towards `keep`. If an older fence is
-    damaged, so that it is unknown which checkpoints count, nothing is deleted. Raises FencedError if `generation` does
+    damaged, it is unknown which checkpoints count, and nothing is deleted. Raises FencedError if `generation` does
     not own the job, CheckpointReadOnly, and DamagedCheckpoint if the ownership is unknown.
     """
     objects = job_store(root, job)
@@ -59,8 +59,8 @@ def collect(root: Root, job: str, generation: int, keep: Keep | int) -> None:
 
 
 def surplus(root: Root, job: str, generation: int, keep: Keep) -> tuple[list[ManifestName], int]:
-    """What `collect` would delete: the checkpoints, in ascending order, and the bytes of chunks that none needs. Raises
-    what `collect` raises, and DamagedCheckpoint if it would delete nothing because of a damaged fence.
+    """What `collect` would delete: the checkpoints, in ascending order, and the bytes of unneeded chunks. Raises the
+    errors of `collect`, and DamagedCheckpoint if it would delete nothing because of a damaged fence.
     """
     old, unused = _surplus(root, job, generation, keep)
     return old, sum(store.chunk_sizes(root, job, unused).values())
@@ -84,7 +84,7 @@ def _surplus(root: Root, job: str, generation: int, keep: Keep) -> tuple[list[Ma
 def _kept(
     root: Root, job: str, counting: list[ManifestName], keep: Keep, present: frozenset[str]
 ) -> dict[ManifestName, frozenset[str]]:
-    """The counting checkpoints to keep, with their chunks; only those that have all of these."""
+    """The counting checkpoints to keep, with their chunks; only checkpoints whose chunks all exist."""
     intact: list[Manifest] = []
     for name in counting:
         if len(intact) == max(keep.last, 1) and not (keep.hourly or keep.best):
@@ -97,7 +97,7 @@ def _kept(
 
 
 def selected(manifests: Sequence[Manifest], keep: Keep) -> list[Manifest]:
-    """Those to keep of these checkpoints, which are given from the newest to the oldest."""
+    """The manifests to keep, from `manifests` in the order from the newest to the oldest."""
     of_hour: dict[int, Manifest] = {}
     for manifest in manifests:
         if "saved_at" in manifest.about:
@@ -110,12 +110,12 @@ def selected(manifests: Sequence[Manifest], keep: Keep) -> list[Manifest]:
 
 
 def _is_chunk(name: str, generation: int) -> bool:
-    """Whether it is a chunk of this generation or an older one."""
+    """Whether this is a chunk of this generation or an older one."""
     chunk = _CHUNK.fullmatch(name)
     return chunk is not None and int(chunk[1]) <= generation
 
 
 def _is_over(key: str, generation: int) -> bool:
-    """Whether nobody needs unfinished data of this key any more."""
+    """Whether unfinished data of this key is no longer needed."""
     unfinished = _UNFINISHED.fullmatch(key)
     return unfinished is not None and int(unfinished[1] or 0) <= generation

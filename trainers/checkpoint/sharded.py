@@ -1,5 +1,5 @@
-"""Reads tensors into other divisions than those in which they are stored: the chunk store as a StorageReader behind
-torch's DefaultLoadPlanner, which finds the overlaps (torch.distributed.checkpoint).
+"""Reads tensors into shards that differ from the stored ones. The chunk store is a StorageReader for torch's
+DefaultLoadPlanner, which finds the overlaps (torch.distributed.checkpoint).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainers.checkpoint.manifest import Box, TensorEntry
 from trainers.checkpoint.state import tensor_bytes
 
 Fetch = Callable[[Sequence[tuple[TensorEntry, int, int, memoryview]]], None]
-"""Reads, of each of these entries, the bytes from one place to another into a buffer."""
+"""Reads a byte range of each of these entries into a buffer."""
 
 
 class ChunkReader(StorageReader):
@@ -61,7 +61,7 @@ class ChunkReader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
-        """See StorageReader. What lies in memory as it is stored is read in place."""
+        """See StorageReader. Data with the same layout in memory as in the store is read in place."""
         wanted: list[tuple[TensorEntry, int, int, memoryview]] = []
         copies: list[Callable[[], object]] = []
         for item in plan.items:
@@ -85,7 +85,7 @@ class ChunkReader(StorageReader):
         return done
 
     def _rows(self, entry: TensorEntry, item: ReadItem) -> tuple[int, int, tuple[slice, ...] | None]:
-        """The bytes of the entry that are the wanted rows of a box, and what is wanted of these; None: all."""
+        """The byte range of the wanted rows of a box, and the wanted slices of these rows; None: all of them."""
         boxes, number = _boxes(entry), item.storage_index.index or 0
         item_bytes = entry.size_bytes // math.prod(entry.shape)
         at = sum(math.prod(box.lengths) for box in boxes[:number]) * item_bytes
@@ -107,7 +107,7 @@ class ChunkReader(StorageReader):
 
 
 def load_into(targets: Mapping[str, torch.Tensor], reader: ChunkReader) -> None:
-    """Fill tensors, plain or sharded, by key, whatever the boxes in which they are stored; waits for no other rank."""
+    """Fill tensors, plain or sharded, by key, from any stored boxes; waits for no other rank."""
     planner = DefaultLoadPlanner(flatten_state_dict=False, flatten_sharded_tensors=False)
     planner.set_up_planner(dict(targets), reader.read_metadata(), is_coordinator=True)
     reader.read_data(planner.finish_plan(reader.prepare_local_plan(planner.create_local_plan())), planner).wait()

@@ -1,7 +1,7 @@
-"""Staging: memory shared with the writing process, into which a state is copied so that training can go on.
+"""Staging: memory shared with the writing process, to which a state is copied so that training can continue.
 
-It is used again for each checkpoint, because copying into new memory takes several times as long. It has no name in a
-file system: it is gone when both processes are.
+The memory is reused for each checkpoint, because copying to new memory takes several times as long. It has no name in a
+file system, so it disappears when both processes end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from trainers.checkpoint.state import dtype_name
 
-ALIGNED = 64  # bytes: more than any dtype needs, and a line of the cache
+ALIGNED = 64  # bytes: more than any dtype needs, and a cache line
 
 
 Places = list[tuple[str, str, tuple[int, ...], int, int]]
@@ -26,7 +26,7 @@ Places = list[tuple[str, str, tuple[int, ...], int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a state lies in the memory: the tensors, then the JSON that lists them and says the rest."""
+    """The layout of a state in the memory: the tensors, then the JSON that lists them and everything else."""
 
     tensors: Sequence[torch.Tensor]
     places: Places
@@ -45,12 +45,12 @@ class Layout:
 
     @property
     def end(self) -> int:
-        """The bytes of memory that it takes."""
+        """The bytes of memory that the state takes."""
         return self.text_at + len(self.text)
 
     @property
     def room(self) -> int:
-        """The same with a reserve, because texts and lists of a state grow."""
+        """The same with a reserve, because text and lists of a state grow."""
         return -(-(self.end + self.end // 16 + (1 << 20)) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
@@ -66,7 +66,7 @@ class Staging:
         self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
 
     def hold(self, layout: Layout, at: int) -> None:
-        """Copy a state to the bytes from `at` on, a multiple of ALIGNED; it must fit."""
+        """Copy a state to the memory from byte `at` on, a multiple of ALIGNED; it must fit."""
         with torch.no_grad():
             for tensor, (*_, begin, end) in zip(layout.tensors, layout.places, strict=True):
                 if end > begin:

@@ -1,8 +1,8 @@
 """Converts nested training state to JSON and tensors and back, bit for bit and without pickle.
 
-What JSON cannot represent becomes a tagged node {"$": tag, ...}. Tensors, arrays and bytes become entries of one list
-of tensors, referenced by position; two references to the same memory (tied weights) share an entry. A DTensor becomes
-an entry like the whole tensor: nothing in the JSON depends on how it is divided.
+Values that JSON cannot represent become a tagged node {"$": tag, ...}. Tensors, arrays and bytes become entries of one
+list of tensors, referenced by position; two references to the same memory (tied weights) share an entry. A DTensor
+becomes an entry like the whole tensor: nothing in the JSON depends on how it is sharded.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Encoder:
         if not (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
             raise StateError(
                 f"{path} is a {type(value).__module__}.{type(value).__qualname__}: only plain arrays can be saved",
-                hint="keep its values in a plain array, and its mask in another",
+                hint="keep its values in a plain array, and its mask in another one",
             )
         if value.dtype.kind not in "biufc":
             raise StateError(
@@ -138,16 +138,14 @@ class Encoder:
 
     def _place_sharded(self, tensor: torch.Tensor, path: str) -> int:
         if any(placement.is_partial() for placement in tensor.placements):  # type: ignore[attr-defined]
-            raise StateError(
-                f"{path} is a DTensor with partial sums", hint="call its redistribute() before it is saved"
-            )
+            raise StateError(f"{path} is a DTensor with partial sums", hint="call its redistribute() before saving it")
         held = local(tensor)
         if type(held) not in _PLAIN_TENSORS or held.layout is not torch.strided or held.is_meta:
             raise StateError(
                 f"{path} is a DTensor of a {type(held).__name__} ({held.layout}): only plain, dense parts can be saved",
                 hint="convert it in state_dict(), and back in load_state_dict()",
             )
-        # a rank without a part of it has no address to recognize it by, but a storage
+        # a rank without a part of it has no address to recognize it by, but it has a storage
         return self._once(tensor, (tuple(tensor.shape), held.untyped_storage()._cdata, *_memory(held)), path)
 
     def _once(self, tensor: torch.Tensor, key: tuple[object, ...], path: str) -> int:
@@ -165,7 +163,7 @@ class Encoder:
 
 
 def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Equal for two tensors that are the same values in the same memory."""
+    """A key that is equal for two tensors with the same values in the same memory."""
     memory = (tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset())
     return (*memory, tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.is_conj(), tensor.is_neg())
 
@@ -186,7 +184,7 @@ def _require_keys(keys: Iterable[object], path: str) -> None:
 def decode(node: Any, tensors: list[torch.Tensor]) -> Any:
     """The value that `Encoder.encode` turned into `node`, given the tensors in its order.
 
-    May replace entries of `tensors` by tensors of the same values. A node that `encode` cannot have made raises
+    May replace entries of `tensors` by tensors with the same values. A node that `encode` cannot have made raises
     ArithmeticError, LookupError, RecursionError, RuntimeError, TypeError, ValueError or struct.error.
     """
     if isinstance(node, list):
@@ -245,7 +243,7 @@ def _at(tensors: Sequence[torch.Tensor], place: Any) -> torch.Tensor:
 
 
 def _strided(tensors: list[torch.Tensor], place: Any, stride: Any) -> torch.Tensor:
-    """That tensor in this order in memory, for all references to it from now on."""
+    """The tensor at `place` with these strides, for all references to it from now on."""
     dense = _at(tensors, place)
     if not is_sharded(dense) and list(dense.stride()) != stride:
         dense = tensors[place] = laid_out(dense, stride)
@@ -260,20 +258,20 @@ def _array(raw: torch.Tensor, dtype: Any, shape: Any) -> numpy.ndarray[Any, Any]
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
-    """The values of a tensor, row-major; without a copy if it is laid out like that in this host's memory. Of a DTensor
-    those that this rank holds.
+    """The values of a tensor, row-major; without a copy if this is its layout in this host's memory. For a DTensor, the
+    values that this rank holds.
     """
     flat = local(tensor).detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data if flat.numel() else memoryview(bytearray())
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    """As in the manifest."""
+    """The name of the dtype in the manifest."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def stored_dtype(name: str) -> torch.dtype:
-    """The dtype of a stored tensor. Raises StateError for one that this torch does not have."""
+    """The dtype of a stored tensor. Raises StateError if this torch does not have it."""
     kind = getattr(torch, name, None)
     if not isinstance(kind, torch.dtype):
         raise StateError(f"this torch has no dtype {name}", hint="resume with the torch version that saved it")
@@ -281,7 +279,7 @@ def stored_dtype(name: str) -> torch.dtype:
 
 
 def fitting_dtype(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.dtype:
-    """The dtype of a stored tensor. Raises StateError for one that this torch does not have, or other bytes."""
+    """The dtype of a stored tensor. Raises StateError if this torch does not have it, or for another size in bytes."""
     kind = stored_dtype(dtype)
     if math.prod(shape) * kind.itemsize != size_bytes:
         raise StateError(f"{size_bytes} bytes do not fit {dtype} of shape {tuple(shape)}")
@@ -290,8 +288,8 @@ def fitting_dtype(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.dt
 
 @contextmanager
 def unfilled() -> Iterator[None]:
-    """New memory has no values in this block, even if torch.use_deterministic_algorithms() makes torch.empty() fill it
-    with NaN (https://docs.pytorch.org/docs/stable/deterministic.html): whoever uses this writes all of it anyway."""
+    """In this block, new memory is not initialized, even if torch.use_deterministic_algorithms() makes torch.empty()
+    fill it with NaN (https://docs.pytorch.org/docs/stable/deterministic.html): all of it is written anyway."""
     memory: Any = torch.utils.deterministic
     before = memory.fill_uninitialized_memory
     memory.fill_uninitialized_memory = False
@@ -302,8 +300,8 @@ def unfilled() -> Iterator[None]:
 
 
 def empty_tensor(dtype: str, shape: Sequence[int], size_bytes: int) -> torch.Tensor:
-    """Uninitialized memory for a stored tensor, separate for each, so that its alignment is that of the run that saved
-    it.
+    """Uninitialized memory for a stored tensor, separate for each tensor, so that its alignment is the same as in the
+    run that saved it.
 
     Raises StateError for a dtype that this torch does not have or that does not fit `size_bytes`.
     """
@@ -331,7 +329,7 @@ def capture(part: Any) -> Any:
 def restore(part: Any, state: Any, path: str) -> None:
     """Restore a captured `state` into `part`, for which is_part() is True.
 
-    Raises StateError for the state of another kind of generator, and whatever load_state_dict raises.
+    Raises StateError for the state of another kind of generator, and the errors of load_state_dict.
     """
     if is_generator(part):
         set_generator_state(part, state, path)
@@ -362,7 +360,7 @@ def _undo_casts(optimizer: torch.optim.Optimizer, state: Any) -> None:
 
 def _keep_groups(optimizer: torch.optim.Optimizer, groups: list[dict[str, Any]]) -> None:
     """Keep the dicts and tensors of the groups, which torch's load_state_dict replaces: the program may hold references
-    to set rates there.
+    to them, to set learning rates.
     """
     for group, loaded in zip(groups, optimizer.param_groups, strict=True):
         for name, value in loaded.items():

@@ -3,10 +3,10 @@
     <root>/<job>/chunks/<generation>-<xxh3-128>     immutable pieces of at most 4 MiB (trainers.checkpoint.chunks)
     <root>/<job>/manifests/<generation>-<step>-<attempt>.json   created if absent, after every chunk of it
     <root>/<job>/fence/<generation>     created if absent, names the manifest that the generation starts from
-                                        (trainers.checkpoint.fences, whose functions are offered here as well)
+                                        (trainers.checkpoint.fences, whose functions this module re-exports)
 
 `root` is a folder, s3://bucket/prefix or an open store (trainers.objects). The orchestrator reads checkpoints and
-writes fences through this module. Every function raises ObjectStoreError; those that write raise CheckpointFull or
+writes fences through this module. Every function raises ObjectStoreError; functions that write raise CheckpointFull or
 CheckpointReadOnly.
 """
 
@@ -70,12 +70,12 @@ _T = TypeVar("_T")
 
 
 def manifest_key(name: ManifestName) -> str:
-    """Where a manifest is, among the objects of its job."""
+    """The key of a manifest among the objects of its job."""
     return f"{MANIFESTS}/{name}.json"
 
 
 def prepare(root: Root, job: str) -> None:
-    """Check that the job's objects can be written, before hours are spent on training; creates its folders."""
+    """Check that the job's objects can be written, before hours of training; creates its folders."""
     with named_errors():
         job_store(root, job).prepare(CHUNKS, FENCES, MANIFESTS)
 
@@ -102,7 +102,7 @@ def read_manifest(root: Root, job: str, name: ManifestName) -> Manifest:
     manifest = Manifest.from_bytes(raw, where)
     if (manifest.job, manifest.name) != (job, name):
         raise DamagedCheckpoint(
-            f"the manifest {where} is that of {manifest.name} of {manifest.job}",
+            f"the manifest {where} belongs to {manifest.name} of {manifest.job}",
             hint="an older checkpoint is used if there is one",
         )
     return manifest
@@ -127,7 +127,7 @@ def commit(root: Root, manifest: Manifest) -> ManifestName:
             raw = manifest.to_bytes()
             if len(raw) > MOST_BYTES:
                 raise StateError(
-                    f"the numbers and texts of the state take {len(raw)} bytes; the limit is {MOST_BYTES}",
+                    f"the numbers and text of the state take {len(raw)} bytes; the limit is {MOST_BYTES}",
                     hint="keep large data in tensors or arrays, not in lists",
                 )
             if objects.put_if_absent(manifest_key(manifest.name), raw):
@@ -141,9 +141,9 @@ def commit(root: Root, manifest: Manifest) -> ManifestName:
 def counting(root: Root, job: str, generation: int) -> list[ManifestName]:
     """The checkpoints that a run of `generation` may start from, the best first; they are not read.
 
-    First those of the newest generation with a fence; then the one that this fence names and those that its run wrote
-    before it; and so on along the chain of fences. All others were written by a run that had lost the job (a zombie)
-    and are ignored. Raises DamagedCheckpoint if a fence that matters is damaged.
+    First the checkpoints of the newest generation with a fence; then the one that this fence names and the earlier ones
+    of the same run; and so on along the chain of fences. All others were written by a run that had lost the job (a
+    zombie) and are ignored. Raises DamagedCheckpoint if a relevant fence is damaged.
     """
     # List these before the fences: a run that commits already has its fence.
     names = manifests(root, job)
@@ -158,7 +158,7 @@ def counting(root: Root, job: str, generation: int) -> list[ManifestName]:
 
 
 def _require_fences(root: Root, job: str, names: list[ManifestName]) -> None:
-    """Raises DamagedCheckpoint if the fence of the newest checkpoint is missing: it existed when that was committed."""
+    """Raises DamagedCheckpoint if the fence of the newest checkpoint is missing: it existed at the commit."""
     newest = max((name.generation for name in names), default=0)
     if newest > max(generations(root, job), default=0):
         objects = job_store(root, job)
@@ -173,11 +173,11 @@ def first_usable(
     on_damage: Callable[[DamagedCheckpoint], object],
     start: ManifestName | None = None,
 ) -> _T | None:
-    """What `use` returns for the best counting checkpoint (from `start` on) for which it does not raise
-    DamagedCheckpoint. Each damaged one is passed to `on_damage`. None if none is left.
+    """The result of `use` for the best counting checkpoint (from `start` on) for which it does not raise
+    DamagedCheckpoint. Each damaged checkpoint is passed to `on_damage`. None if none is left.
 
-    A checkpoint that its owner deletes meanwhile, because it has a newer one, is not damaged: then the folder is listed
-    again.
+    A checkpoint that its owner deletes in the meantime, because it has a newer one, is not damaged: the folder is then
+    listed again.
     """
     passed: set[ManifestName] = set()
     while True:
@@ -204,9 +204,9 @@ def newest_counting(
     generation: int,
     on_damage: Callable[[DamagedCheckpoint], object] = _LOG.warning,
 ) -> str | None:
-    """Name of the newest checkpoint that counts for `generation` and verifies; every byte of it is read.
+    """The name of the newest valid checkpoint that counts for `generation`; every byte of it is read.
 
-    Damaged ones are skipped and passed to `on_damage`. None: start from scratch.
+    Damaged checkpoints are skipped and passed to `on_damage`. None: start from the beginning.
     """
     found = first_usable(root, job, generation, lambda name: verify(root, job, name), on_damage)
     return None if found is None else str(found.name)

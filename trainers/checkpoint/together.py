@@ -1,11 +1,11 @@
 """Writes one checkpoint of a run with several ranks, in two phases.
 
-First each rank makes its tensors durable; then rank 0, once it has heard that from all, commits the one manifest that
+First, each rank makes its tensors durable. When all ranks have reported that, rank 0 commits the one manifest that
 names everything. If a rank dies or cannot write, nothing is committed.
 
-Each rank's state is saved completely, and what is equal on several ranks is stored once: under DistributedDataParallel,
-the model and the optimizer. What is divided among ranks (FSDP2, DTensor) becomes one tensor, of which each writes the
-part that it holds. trainers.checkpoint.planning says who writes what.
+Each rank's state is saved completely, and data that is equal on several ranks is stored once: under
+DistributedDataParallel, the model and the optimizer. A sharded tensor (FSDP2, DTensor) becomes one tensor, of which
+each rank writes the part that it holds. trainers.checkpoint.planning decides who writes what.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ def save_together(
     about: Mapping[str, float] = MappingProxyType({}),
     frozen: Collection[str] = (),
 ) -> ManifestName:
-    """Like trainers.checkpoint.writer.save, called by every rank with its own state. All return the same name; `about`
-    is that of rank 0.
+    """Like trainers.checkpoint.writer.save, called by every rank with its own state. All return the same name; rank 0's
+    `about` is used.
 
-    If one rank cannot reach the store, StoreUnavailable or StoreThrottled is raised on all, and the run may go on. For
-    other errors of one rank, the others raise PeerLost.
+    If one rank cannot reach the store, StoreUnavailable or StoreThrottled is raised on all ranks, and the run may
+    continue. For other errors of one rank, the others raise PeerLost.
     """
     encoder = Encoder()
     nodes = {key: encoder.encode(value, key) for key, value in items.items()}
@@ -76,14 +76,14 @@ def save_together(
         if peers.rank != 0:
             return {}
         committed = store.commit(root, assembled(job, name, plan, parts, versions(), about))
-        collect(root, job, name.generation, keep)  # the others wait for the answer: nobody writes
+        collect(root, job, name.generation, keep)  # the other ranks wait for the answer, so none writes
         return {"name": str(committed)}
 
     return ManifestName.parse(_on_every_rank(peers, commit)[0]["name"])
 
 
 def _on_every_rank(peers: Exchange, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `work` returned on each rank. An error on one of them is raised on all."""
+    """The results of `work` on all ranks. An error on one of them is raised on all."""
     try:
         done = work()
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""How tensors and arrays are laid out in memory, which of them share it, and what a rank holds of a sharded one."""
+"""The memory layout of tensors and arrays, which of them share memory, and a rank's part of a sharded tensor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Span = tuple[str, int, int]
 
 
 def is_sharded(value: Any) -> bool:
-    """True for a DTensor (of FSDP2, for example): a tensor that is divided among ranks, or repeated on them."""
-    module = sys.modules.get("torch.distributed.tensor")  # nothing is one before it is imported, which takes a second
+    """True for a DTensor (of FSDP2, for example): a tensor that is sharded over ranks, or replicated on them."""
+    module = sys.modules.get("torch.distributed.tensor")  # there is none before this is imported, which takes a second
     return module is not None and isinstance(value, module.DTensor)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this rank holds of a tensor: itself, or its part of a DTensor."""
+    """This rank's part of a DTensor, or the whole plain tensor."""
     if not is_sharded(tensor):
         return tensor
     held: Any = tensor.detach().to_local()  # type: ignore[attr-defined]
@@ -29,12 +29,12 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor; a DTensor is put together, for which all of its ranks must call this."""
+    """The whole tensor; a DTensor is gathered, so all of its ranks must call this."""
     return tensor.detach().full_tensor() if is_sharded(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def form(value: Any) -> object:
-    """What cannot be changed in place: dtype, shape and layout, or the maximum length of a deque."""
+    """The properties that cannot be changed in place: dtype, shape and layout, or the maximum length of a deque."""
     if isinstance(value, torch.Tensor):
         return value.dtype, tuple(value.shape), value.layout
     if isinstance(value, numpy.ndarray):
@@ -55,7 +55,7 @@ def repeats(tensor: torch.Tensor) -> bool:
 
 
 def laid_out(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
-    """A tensor of these values with these strides."""
+    """A tensor with the same values and these strides."""
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype).copy_(tensor)
 
 
@@ -68,7 +68,7 @@ def view_of_other(late: Iterable[tuple[str, Any]], others: Iterable[tuple[str, A
         return None
     spans = [(span, True, name) for span, name in distinct.values()]
     spans += [(span, False, name) for name, value in others if (span := _span(value)) is not None]
-    furthest: dict[bool, tuple[str, int, str]] = {}  # of those so far, late or not, the one that ends last
+    furthest: dict[bool, tuple[str, int, str]] = {}  # of the tensors so far, late or not, the one that ends last
     for span, is_late, name in sorted(spans):
         for other_is_late, (device, end, other) in furthest.items():
             if (is_late or other_is_late) and device == span[0] and span[1] < end:

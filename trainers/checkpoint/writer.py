@@ -1,4 +1,4 @@
-"""Writes a checkpoint of what the program attached, at once and in this process."""
+"""Writes a checkpoint of the attached objects, at once and in this process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def save(
     """Write a checkpoint of `items` (by component) and the data `position`; durable on return. `frozen`: the paths of
     tensors that training does not change.
 
-    `before_commit` may raise to prevent the commit. Returns the name of the committed checkpoint. Raises StateError,
-    CheckpointFull, CheckpointReadOnly and FencedError; then nothing is committed.
+    `before_commit` may raise an error to prevent the commit. Returns the name of the committed checkpoint. Raises
+    StateError, CheckpointFull, CheckpointReadOnly and FencedError; then nothing is committed.
     """
     described, tensors = encoded(items, position, frozen, about)
     return write_checkpoint(root, job, name, described, values(tensors), keep=keep, before_commit=before_commit)
@@ -59,5 +59,5 @@ def values(tensors: Iterable[tuple[str, torch.Tensor]]) -> Iterator[Values]:
 
 
 def versions() -> dict[str, str]:
-    """What a manifest says about the software that wrote it."""
+    """The software versions for the manifest."""
     return {"python": platform.python_version(), "torch": str(torch.__version__), "numpy": numpy.__version__}

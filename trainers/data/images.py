@@ -1,4 +1,4 @@
-"""A synthetic image data set: gratings, checks, discs, rings and crosses with noise, to be classified.
+"""A synthetic data set for image classification: gratings, checks, discs, rings and crosses with noise.
 
 Each image is a pure function of (seed, index).
 """

@@ -1,8 +1,8 @@
 """A torch DataLoader whose batches are a pure function of (seed, epoch, place), for a framework that iterates it.
 
-The framework skips what was trained already by leaving batches of the batch sampler out. Random draws of samples and of
-`collate_fn` are keyed and leave no trace in the program's generators, so they are the same after a resume, with any
-number of workers.
+The framework skips trained batches by leaving them out of the batch sampler. Random draws of samples and of
+`collate_fn` are keyed and do not change the program's generators, so they are the same after a resume, with any number
+of workers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Place = tuple[int, int]
 
 
 def keyed(loader: DataLoader[Any], sampler: Any, seed: int) -> DataLoader[Any]:
-    """A loader of the same data set with the same settings and the order of `sampler`. Raises LoaderError for what
+    """A loader of the same data set with the same settings and the order of `sampler`. Raises LoaderError if the order
     cannot be recomputed.
     """
     batches = loader.batch_sampler
@@ -49,14 +49,14 @@ def keyed(loader: DataLoader[Any], sampler: Any, seed: int) -> DataLoader[Any]:
 
 
 class EpochBatches(Sampler[list[Place]]):
-    """The places of each batch of the present epoch; `set_epoch` chooses it."""
+    """The places of each batch of the current epoch, which `set_epoch` sets."""
 
     def __init__(self, order: Order, batch_size: int, seed: int, *, drop_last: bool) -> None:
         self._order, self._seed = order, seed
         self.batch_size, self.drop_last, self.epoch = batch_size, drop_last, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is that of this epoch."""
+        """The next iteration has the order of this epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class EpochBatches(Sampler[list[Place]]):
 
 
 class _Places(KeyedDataset):
-    """The samples at places, each with its place."""
+    """Samples by place, each returned with its place."""
 
     def __init__(self, dataset: Dataset[Any], seed: int) -> None:
         super().__init__(dataset, seed, epoch=0, watched=0)

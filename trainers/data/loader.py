@@ -2,15 +2,15 @@
 
 The order of an epoch is a permutation by Philox keyed with (seed, epoch). Before a sample is fetched, the generators of
 python, numpy and torch are seeded with a hash of (seed, epoch, index); they are restored after the batch. So workers
-have no state, their number may differ between runs, and the position is two integers. A data set with its own state
-must be able to save it and is read in this process; otherwise it is rejected.
+have no state, their number may differ between runs, and the position is two integers. A data set with state must be
+able to save it and is read in this process; otherwise it is rejected.
 
-In a run of several processes (ranks), each reads its share of every batch of the run, which is `batch_size` samples per
-rank: together they read each sample once per epoch, and the position is the same for all.
+In a run of several processes (ranks), each reads its share of every batch of the run, which has `batch_size` samples
+per rank: together they read each sample once per epoch, and the position is the same for all.
 
-With `global_batch`, that is the number of samples of a step instead, whatever the number of ranks and the batches that
-they can hold: each rank gets its share of a step in batches of `batch_size` at most, and `weight` is what the loss of a
-batch counts, so that the sum of the gradients is that of the mean over the whole step.
+With `global_batch`, a step has this number of samples, for any number of ranks and any batch size that they can hold:
+each rank gets its share of a step in batches of at most `batch_size`, and `weight` is the factor for the loss of a
+batch, so that the sum of the gradients is the gradient of the mean over the whole step.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ResumableLoader:
         order: Order | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """`order`: which samples an epoch has, and in which order; None: all of them, shuffled if `shuffle`."""
+        """`order`: the samples of an epoch and their order; None: all samples, shuffled if `shuffle`."""
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
             raise LoaderError(
                 f"{type(dataset).__name__} cannot be read by index, so its position cannot be resumed",
@@ -88,10 +88,10 @@ class ResumableLoader:
         self.drop_last = drop_last
         self.global_batch = global_batch
         self.epoch = 0
-        self.batch = 0  # batches of the run that were returned in this epoch
+        self.batch = 0  # returned batches of the run in this epoch
         self.weight = 1.0
-        """What the loss of the present batch counts in the sum of a step."""
-        self._returned = 0  # of the parts of the next batch of the run
+        """The factor for the loss of the current batch in the sum of a step."""
+        self._returned = 0  # parts of the next batch of the run
         self._rank, self._ranks = 0, 1
         self._order = order or whole(dataset, shuffle=shuffle)
         self._samples = self._order.length
@@ -100,8 +100,9 @@ class ResumableLoader:
     def shard(self, rank: int, ranks: int) -> None:
         """Read the share of `rank` (from 0) of every batch; `attach` calls this for its loader.
 
-        If the last batch of an epoch has fewer samples, the shares differ by at most one; samples too few to give every
-        rank one join the batch before. Raises LoaderError if the data set has fewer samples than there are ranks.
+        If the last batch of an epoch has fewer samples, the shares differ by at most one; if there are fewer than
+        ranks, they are added to the previous batch. Raises LoaderError if the data set has fewer samples than there are
+        ranks.
         """
         if self._samples < ranks:
             raise LoaderError(
@@ -143,16 +144,16 @@ class ResumableLoader:
 
     @property
     def per_step(self) -> int:
-        """Samples of a batch of the run."""
+        """The number of samples in a batch of the run."""
         return self.global_batch or self.batch_size * self._ranks
 
     @property
     def accumulating(self) -> bool:
-        """Whether the step of the present batch has more batches on this rank."""
+        """Whether the step of the current batch has more batches on this rank."""
         return self._returned > 0
 
     def __len__(self) -> int:
-        """Batches of the run (with `global_batch`: steps) per epoch."""
+        """The number of batches of the run (with `global_batch`: steps) per epoch."""
         whole, rest = divmod(self._samples, self.per_step)
         least = self._ranks if self.global_batch is None else 1
         return whole + (1 if rest >= least and not self.drop_last else 0)
@@ -178,7 +179,7 @@ class ResumableLoader:
         self.epoch, self.batch, self._returned = self.epoch + 1, 0, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The position and what it depends on."""
+        """The position and the settings on which it depends."""
         kept = {"kept": {path: part.state_dict() for path, part in self._keepers.items()}} if self._keepers else {}
         return {
             **kept,
@@ -193,8 +194,8 @@ class ResumableLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the position. Raises LoaderError if the data or batch size have changed, because it has no meaning
-        then.
+        """Restore the position. Raises LoaderError if the data or batch size have changed, because the position would
+        then have no meaning.
         """
         kept = state.get("kept", {})
         if kept.keys() != self._keepers.keys():
@@ -217,7 +218,7 @@ class ResumableLoader:
                 f"{len(self._parts(batch))}",
                 hint="resume with the same batch_size and number of processes",
             )
-        if state.get("done") == self._samples:  # in batches that another number of ranks divided
+        if state.get("done") == self._samples:  # in batches of another number of ranks
             batch = len(self)
         elif batch >= len(self) and not self.drop_last and state.get("done", self._samples) < self._samples:
             raise LoaderError(
@@ -235,7 +236,7 @@ class ResumableLoader:
         return collate if collate is None or kept else _WatchedCollate(collate, owner)
 
     def _remaining(self) -> list[_Part]:
-        """What is left of the epoch for this rank."""
+        """The rest of the epoch for this rank."""
         order: Sequence[Draw] = self._order.of(self.seed, self.epoch)
         if self._order.repeats:
             order = _counted(order)
@@ -244,20 +245,22 @@ class ResumableLoader:
             begin, end = self._bounds(batch)
             parts = self._parts(batch)
             for number, (first, last) in enumerate(parts):
-                draws = list(order[first:last] or order[begin : begin + 1])  # every rank has a batch; it counts nothing
+                draws = list(
+                    order[first:last] or order[begin : begin + 1]
+                )  # every rank has a batch; this one has weight 0
                 weight = (last - first) * self._ranks / (end - begin) if self.global_batch else 1.0
                 then = (batch + 1, 0) if number + 1 == len(parts) else (batch, number + 1)
                 found.append(_Part(draws, weight, then))
         return found[self._returned :]
 
     def _bounds(self, batch: int) -> tuple[int, int]:
-        """Where a batch of the run begins and ends in the order of the epoch."""
+        """The start and end of a batch of the run in the order of the epoch."""
         begin = batch * self.per_step
         ends = batch == len(self) - 1 and not self.drop_last
         return begin, self._samples if ends else begin + self.per_step
 
     def _parts(self, batch: int) -> list[tuple[int, int]]:
-        """The same of the batches of this rank; as many on every rank."""
+        """The same for the batches of this rank; their number is equal on all ranks."""
         begin, end = self._bounds(batch)
         first, last = _share(begin, end, self._rank, self._ranks)
         if self.global_batch is None:
@@ -268,7 +271,7 @@ class ResumableLoader:
 
 
 Draw = int | tuple[int, int]
-"""The index of a sample; with the number of its earlier occurrences in the epoch, if there were any."""
+"""The index of a sample, with the number of its earlier occurrences in the epoch, if any."""
 
 
 class _Part(NamedTuple):
@@ -280,7 +283,7 @@ class _Part(NamedTuple):
 
 
 def _share(begin: int, end: int, number: int, of: int) -> tuple[int, int]:
-    """One of `of` parts of a range, whose lengths differ by one at most."""
+    """One of `of` parts of a range; their lengths differ by at most one."""
     least, more = divmod(end - begin, of)
     first = begin + number * least + min(number, more)
     return first, first + least + (1 if number < more else 0)
@@ -296,7 +299,7 @@ def _counted(order: Sequence[Draw]) -> list[Draw]:
 
 
 class KeyedDataset(Dataset[Any]):
-    """`dataset` with every random draw of a sample keyed by (seed, epoch, index); of one that occurs again in an epoch,
+    """`dataset` with every random draw of a sample keyed by (seed, epoch, index); if a sample occurs again in an epoch,
     also by the number of its earlier occurrences.
 
     For the first `watched` samples (per worker), checks that fetching them does not change the data set.
@@ -339,8 +342,8 @@ class _WatchedCollate:
 
 
 def resumable(loader: Any, seed: int, rank: int = 0, ranks: int = 1, global_batch: int | None = None) -> Any:
-    """A loader with an exact position, from what `attach` was given, for one of `ranks`. Raises LoaderError with the
-    reason if there is none.
+    """A loader with an exact position, from the loader given to `attach`, for one of `ranks`. Raises LoaderError with
+    the reason if this is not possible.
     """
     if isinstance(loader, DataLoader) and not _has_position(loader):
         _require_sampler_of(loader, rank, ranks)
@@ -362,11 +365,11 @@ def _has_position(loader: Any) -> bool:
 
 
 def _require_sampler_of(loader: DataLoader[Any], rank: int, ranks: int) -> None:
-    """Raises LoaderError for a DistributedSampler of another process."""
+    """Raises LoaderError for another process's DistributedSampler."""
     sampler = loader.sampler
     if isinstance(sampler, DistributedSampler) and (sampler.rank, sampler.num_replicas) != (rank, ranks):
         raise LoaderError(
-            f"the loader's DistributedSampler is that of rank {sampler.rank} of {sampler.num_replicas}, not of rank "
+            f"the loader's DistributedSampler is for rank {sampler.rank} of {sampler.num_replicas}, not for rank "
             f"{rank} of {ranks}",
-            hint="leave the sampler out: the loader is divided among the ranks",
+            hint="leave the sampler out: Tradewind divides the loader among the ranks",
         )

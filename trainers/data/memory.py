@@ -32,7 +32,7 @@ def keepers(dataset: Any, path: str = "dataset") -> Iterator[tuple[str, Any]]:
 
 
 def memory(dataset: Any) -> dict[str, object]:
-    """What the data sets within `dataset` remember outside any state_dict: comparable values by path."""
+    """The values that data sets within `dataset` remember outside a state_dict: comparable, by path."""
     found: dict[str, object] = {}
     for path, part in _datasets(dataset, "dataset"):
         if not _keeps(part):
@@ -42,7 +42,7 @@ def memory(dataset: Any) -> dict[str, object]:
 
 
 def memory_of(part: Any, path: str) -> dict[str, object]:
-    """What an object other than a data set remembers: comparable values by path."""
+    """The values that an object other than a data set remembers: comparable, by path."""
     found: dict[str, object] = {}
     for name, value in _attributes(part):
         _remember(value, f"{path}.{name}", found)
@@ -50,7 +50,7 @@ def memory_of(part: Any, path: str) -> dict[str, object]:
 
 
 def require_unchanged(before: dict[str, object], after: dict[str, object]) -> None:
-    """Raises LoaderError that names what fetching a sample, or making a batch, changed."""
+    """Raises LoaderError, which names the value that changed while a sample was fetched or a batch was made."""
     for path, value in before.items():
         if path in after and type(after[path]) is type(value) and after[path] != value:
             raise LoaderError(
@@ -62,7 +62,7 @@ def require_unchanged(before: dict[str, object], after: dict[str, object]) -> No
 
 
 def _datasets(part: Any, path: str, depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
-    """The data set and those it holds; one that saves its own state covers everything it holds."""
+    """The data set and the data sets in it. A data set that saves its state covers everything in it."""
     yield path, part
     if depth == 0 or _keeps(part):
         return

@@ -24,8 +24,8 @@ Ints = NDArray[numpy.int64]
 
 @dataclass(frozen=True)
 class Order:
-    """`length` indexes per epoch, which `draw` chooses. `name`: of what chooses them, with a hash of its settings; a
-    checkpoint is continued only with the same. `repeats`: an index may occur several times in an epoch.
+    """`length` indexes per epoch, which `draw` chooses. `name` describes the choice, with a hash of its settings; a
+    checkpoint can be continued only with the same name. `repeats`: an index may occur several times in an epoch.
     """
 
     length: int
@@ -41,7 +41,7 @@ class Order:
 
 
 def whole(dataset: Sized, *, shuffle: bool) -> Order:
-    """Every sample once, in order or shuffled; of Shards, one shard after the other in any case."""
+    """Every sample once, in order or shuffled; for Shards, always one shard after the other."""
     return _by_shards(dataset.lengths, shuffle) if isinstance(dataset, Shards) else _plain(len(dataset), shuffle)
 
 
@@ -60,8 +60,8 @@ def _by_shards(lengths: Sequence[int], shuffle: bool) -> Order:
 
 
 def order_of(sampler: Any, samples: int) -> Order:
-    """The order of one of torch's samplers over a data set of so many samples. Raises LoaderError with the reason if it
-    cannot be recomputed.
+    """The order of one of torch's samplers over a data set of this many samples. Raises LoaderError with the reason if
+    it cannot be recomputed.
     """
     if type(sampler) is SequentialSampler:
         return _all_of(sampler, samples, shuffle=False)

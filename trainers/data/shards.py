@@ -1,9 +1,9 @@
-"""Shards: the samples of files that can only be read from their beginning, such as archives and compressed lines.
+"""Shards: the samples of files that can only be read from the beginning, such as archives and compressed lines.
 
-A loader reads them with a cursor: its position, a number of samples of the epoch, leads to a shard and to a sample in
-it. The position is saved in checkpoints and does not depend on who reads, so each sample comes exactly once per epoch
-however many workers and processes there are, also if their number changes at a restart. For that, each of them passes
-over the records of the others: reading a record should be cheap, and what is expensive belongs in `decode`.
+A loader reads them with a cursor: its position, a number of samples of the epoch, identifies a shard and a sample in
+it. The position is saved in checkpoints and does not depend on the reader, so each sample comes exactly once per epoch
+with any number of workers and processes, even if the number changes at a restart. To do so, each reader skips the
+records of the others: reading a record should be cheap; put expensive work into `decode`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Shards(Dataset[Any]):
 
         loader = DataLoader(Shards(sorted(folder.glob("*.jsonl.gz")), lines, json.loads), batch_size=32, shuffle=True)
 
-    `read` returns an iterator of a shard's records, always the same ones in the same order; `decode` turns a record
-    into a sample. With `shuffle=True`, the order of the shards differs from epoch to epoch, and the order within a
-    shard is that of the file. `lengths`: the number of samples of each shard; None: each shard is read once to count
-    them.
+    `read` returns an iterator of a shard's records, always the same records in the same order; `decode` converts a
+    record to a sample. With `shuffle=True`, the order of the shards differs from epoch to epoch; within a shard,
+    samples have the order of the file. `lengths`: the number of samples of each shard; None: each shard is read once to
+    count them.
 
     Raises LoaderError if there is no shard or no sample, or if the number of lengths is wrong; when a sample is read,
-    also if its shard ends before it.
+    also if its shard ends too early.
     """
 
     def __init__(
@@ -45,10 +45,11 @@ class Shards(Dataset[Any]):
         self._paths = list(map(str, paths))
         self._read, self._decode = read, decode
         self.lengths = [sum(1 for _ in read(path)) for path in self._paths] if lengths is None else list(lengths)
-        """Samples of each shard."""
+        """The number of samples of each shard."""
         if len(self.lengths) != len(self._paths):
             raise LoaderError(
-                f"there are {len(self._paths)} shards and {len(self.lengths)} lengths", hint="give one for each shard"
+                f"there are {len(self._paths)} shards and {len(self.lengths)} lengths",
+                hint="give one length for each shard",
             )
         if sum(self.lengths) < 1:
             raise LoaderError(f"{len(self._paths)} shards have no samples", hint="check the paths")
@@ -74,18 +75,19 @@ class Shards(Dataset[Any]):
 
 
 class _Cursor:
-    """Reads one shard forwards. A process that was forked does not use it: both would move the file's one position."""
+    """Reads one shard forwards. A forked process does not use it, because both processes would share the file
+    position."""
 
     def __init__(self, path: str, read: Callable[[str], Iterator[Any]]) -> None:
         self._path, self._process = path, os.getpid()
         self._records, self._next = iter(read(path)), 0
 
     def reaches(self, path: str, offset: int) -> bool:
-        """Whether that sample of that shard is still to come."""
+        """Whether this sample of this shard is still ahead."""
         return path == self._path and offset >= self._next and self._process == os.getpid()
 
     def at(self, offset: int) -> Any:
-        """The record with that number, counted from 0. Raises LoaderError if the shard ends before it."""
+        """The record with this number, counted from 0. Raises LoaderError if the shard ends before it."""
         for record in self._records:
             self._next += 1
             if self._next > offset:

@@ -1,4 +1,4 @@
-"""A text data set that every machine has: the source code of the running Python's standard library."""
+"""A text data set available on every machine: the source code of the running Python's standard library."""
 
 from __future__ import annotations
 

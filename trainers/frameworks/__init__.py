@@ -1,1 +1,1 @@
-"""Training frameworks with a loop of their own: one line makes their runs movable. Each needs its library."""
+"""Training frameworks with their own training loop: one line makes their runs movable. Each needs its library."""

@@ -1,4 +1,4 @@
-"""DrivenLoop: a training loop whose steps a framework makes, and which does after each what Tradewind does then."""
+"""DrivenLoop: a training loop whose steps a framework makes; after each step, it does Tradewind's work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from trainers.loop.training_loop import TrainingLoop
 
 
 class DrivenLoop:
-    """Of a run that `attach` has returned. Call `begin` before the first step, `stepped` after each, `end` at last."""
+    """For a run that `attach` has returned. Call `begin` before the first step, `stepped` after each, `end` at the
+    end."""
 
     def __init__(self, run: TrainingLoop) -> None:
         self.run = run
@@ -25,14 +26,14 @@ class DrivenLoop:
         self._generators = capture_rng()
 
     def restore_generators(self) -> None:
-        """Undo what was drawn since they were remembered: a run that resumes may draw other numbers there."""
+        """Undo the draws since the states were remembered: a resumed run may draw other numbers there."""
         restore_rng(self._generators)
 
     def stepped(self, loss: Any) -> bool:
-        """After a step; False if the run has made all its steps. Raises RunEnded where the run is to end."""
+        """Call this after a step. False if the run has made all its steps. Raises RunEnded if the run must end."""
         self.run.step(loss)
         return self.run.between()
 
     def end(self) -> None:
-        """After the last step."""
+        """Call this after the last step."""
         self.run.end()

@@ -1,9 +1,9 @@
 """Hugging Face Trainer: `follow(trainer)`, before `trainer.train()`, makes its training movable and exact.
 
 Under Tradewind, the trainer then starts from the newest checkpoint, saves as `trainers.attach` does, and follows the
-orders of the machine; elsewhere `follow` does nothing. Saved are model, optimizer, scheduler, scaler and the trainer's
-state. What was trained already is skipped without being read. The trainer needs no `save_strategy` of its own. Your own
-loop with Accelerate needs no more than `trainers.attach`, with the loader as it is before `accelerator.prepare`.
+machine's orders; elsewhere `follow` does nothing. It saves model, optimizer, scheduler, scaler and the trainer's state.
+Trained batches are skipped without being read. You need no `save_strategy`. Your own loop with Accelerate needs only
+`trainers.attach`, with the loader before `accelerator.prepare`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def follow(trainer: Trainer) -> None:
 
 
 class _Following(TrainerCallback):
-    """The callback of one trainer, and what it replaces there."""
+    """The callback of one trainer, and the methods that it replaces."""
 
     def __init__(self, trainer: Trainer, context: RunContext) -> None:
         self._trainer, self._context = trainer, context
@@ -51,7 +51,7 @@ class _Following(TrainerCallback):
             "train": self._from_newest,
             "training_step": self._summed,
             "get_train_dataloader": self._keyed_loader,
-            "_load_from_checkpoint": lambda *_, **__: None,  # the session restores, once there is an optimizer
+            "_load_from_checkpoint": lambda *_, **__: None,  # the session restores when there is an optimizer
             "_load_rng_state": lambda *_: self._loop and self._loop.restore_generators(),
         }
         for name, function in replaced.items():
@@ -98,13 +98,13 @@ class _Following(TrainerCallback):
         if run.steps_done != expected:
             raise StateError(
                 f"step {run.steps_done} was restored, but the trainer begins at step {expected}",
-                hint="the checkpoint was damaged meanwhile: submit the job again",
+                hint="the checkpoint was damaged in the meantime: submit the job again",
             )
         if not run.between():
             control.should_training_stop = True
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Draw what would have been drawn without an evaluation between the steps."""
+        """Restore the generators, so that an evaluation between the steps does not change the draws."""
         if self._loop is not None:
             self._loop.restore_generators()
 
@@ -117,13 +117,13 @@ class _Following(TrainerCallback):
             control.should_training_stop = True
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """The last checkpoint."""
+        """Write the last checkpoint."""
         if self._loop is not None:
             self._loop.end()
 
 
 class _State:
-    """What the trainer says of its progress (log history, best metric ...), and what its callbacks keep in it."""
+    """The trainer's progress (log history, best metric ...), and the state that its callbacks keep in it."""
 
     def __init__(self, state: TrainerState) -> None:
         self._state = state
@@ -145,7 +145,7 @@ def _plain(value: Any) -> bool:
 
 
 def _newest_step(context: RunContext) -> int:
-    """The step of the checkpoint from which the session will start; 0 without one."""
+    """The step of the checkpoint from which the session will start; 0 without a checkpoint."""
     spec = context.spec
     fence = store.fence(context.checkpoints, spec.job_id)
     named = fence.manifest if fence is not None and fence.generation == spec.generation else spec.manifest

@@ -1,14 +1,14 @@
 """Lightning: `Trainer(callbacks=[TradewindCallback()])` makes a LightningModule's training movable and exact.
 
 Under Tradewind, the callback restores the newest checkpoint before training, saves as `trainers.attach` does, and
-follows the orders of the machine; elsewhere it does nothing. Saved are the module, its optimizers and schedulers, the
-scaler of mixed precision, the progress of Lightning's loops, the states of the other callbacks, and what the module
-adds in `on_save_checkpoint`. The train loader is read by `trainers.ResumableLoader`. Leave `ckpt_path` and
-`ModelCheckpoint` out: what they save is not needed.
+follows the machine's orders; elsewhere it does nothing. It saves the module, its optimizers and schedulers, the scaler
+of mixed precision, the progress of Lightning's loops, the states of the other callbacks, and the additions of the
+module's `on_save_checkpoint`. `trainers.ResumableLoader` reads the train loader. Leave `ckpt_path` and
+`ModelCheckpoint` out: their checkpoints are not needed.
 
-Validation draws random numbers without a trace in the training, so that it does not matter whether a run is resumed
-before or after one. Lightning does not repeat a validation that was interrupted: what follows from its result alone
-(ReduceLROnPlateau, EarlyStopping) then comes later by one.
+Random draws of a validation do not affect the training, so a run may be resumed before or after a validation. Lightning
+does not repeat an interrupted validation: actions that depend only on its result (ReduceLROnPlateau, EarlyStopping)
+then happen one validation later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainers.process.run_context import present_context
 
 
 class TradewindCallback(Callback):
-    """See the module. Raises TrainerError for what it cannot make exact."""
+    """See the module. Raises TrainerError for training that it cannot resume exactly."""
 
     def __init__(self) -> None:
         self._loop: DrivenLoop | None = None
@@ -65,12 +65,12 @@ class TradewindCallback(Callback):
         self._step = trainer.global_step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """A run that resumes after its last step makes none."""
+        """Stop a run that resumes after its last step."""
         if self._loop is not None and not self._loop.run.between():
             trainer.should_stop = True
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Draw what would have been drawn without a validation between the batches."""
+        """Restore the generators, so that a validation between the batches does not change the draws."""
         if self._loop is not None:
             self._loop.restore_generators()
 
@@ -90,13 +90,13 @@ class TradewindCallback(Callback):
             trainer.should_stop = True
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """The last checkpoint."""
+        """Write the last checkpoint."""
         if self._loop is not None:
             self._loop.end()
 
 
 class _Epochs:
-    """A loader of which each iteration is the rest of an epoch, also if the one before was not read to its end."""
+    """A loader whose iterations each return the rest of an epoch, also if the previous one was not read to its end."""
 
     def __init__(self, loader: ResumableLoader) -> None:
         self.loader = loader
@@ -110,7 +110,7 @@ class _Epochs:
         return iter(self.loader)
 
     def state_dict(self) -> dict[str, Any]:
-        """Lightning asks for it: a loader without is taken for one that begins anew. The session has the position."""
+        """Lightning needs this: without it, it assumes that the loader starts over. The session has the position."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -118,7 +118,7 @@ class _Epochs:
 
 
 class _Progress:
-    """What Lightning remembers besides the parts: its loops, the other callbacks, and the module's own additions."""
+    """Lightning's state besides the parts: its loops, the other callbacks, and the module's additions."""
 
     def __init__(self, trainer: Trainer, own: Callback) -> None:
         self._trainer, self._own = trainer, own

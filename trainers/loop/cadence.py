@@ -18,12 +18,12 @@ _SLACK_S = 0.25
 @dataclass(slots=True)
 class Cadence:
     """`max_overhead`: the fraction of training time that saves may take; `risk`: how often the machine is expected to
-    be lost, None if that is unknown. The interval between saves follows from both and from the cost of the latest save
+    be lost, None if unknown. The interval between saves follows from both and from the cost of the latest save
     (trainers.loop.tuner).
 
-    The cost is the time for which training waited, by how much steps were slower while the checkpoint was written
-    beside them, and the store's charge. In a store that bills each request (`billed`), a save of unknown charge costs
-    as long as the whole of it took.
+    The cost is the time for which training waited, the extra time of the steps during a background save, and the
+    store's charge. In a store that bills each request (`billed`), a save with an unknown charge costs the whole time
+    that it took.
 
     `save_s`: how long the latest save took until it was durable; None before the first.
     """
@@ -36,7 +36,7 @@ class Cadence:
     _cost_s: float = 0.0
     _pause_s: float = 0.0  # after a save that was postponed
     _steps_s: deque[float] = field(default_factory=lambda: deque(maxlen=20))
-    _beside_s: list[float] = field(default_factory=list)  # the steps since a save beside them began
+    _beside_s: list[float] = field(default_factory=list)  # the durations of the steps since a background save began
 
     def due(self, now_s: float) -> bool:
         """True if it is time for a periodic checkpoint."""
@@ -52,7 +52,7 @@ class Cadence:
         return interval_s(self._cost_s + (charge_s or 0.0), losses_per_h, self.max_overhead)
 
     def stepped(self, wall_s: float, *, beside: bool = False) -> None:
-        """Record the duration of a step; `beside`: while a checkpoint was written."""
+        """Record the duration of a step; `beside`: during a background save."""
         (self._beside_s if beside else self._steps_s).append(wall_s)
 
     def saved(self, began_s: float, ended_s: float) -> None:
@@ -61,26 +61,26 @@ class Cadence:
         self.since_s, self._pause_s = ended_s, 0.0
 
     def began(self, now_s: float) -> None:
-        """Record that a state was copied, to be written beside the steps that follow."""
+        """Record that a state was copied, to be written in the background."""
         self.since_s = now_s
 
     def saved_beside(self, held_s: float, took_s: float) -> None:
-        """Record a save that kept training waiting for `held_s` and was durable after `took_s`."""
+        """Record a background save: training waited for `held_s`, and it was durable after `took_s`."""
         usual_s = median(self._steps_s) if self._steps_s else 0.0
         slower_s = sum(self._beside_s) - usual_s * len(self._beside_s) if usual_s else 0.0
         self.save_s, self._cost_s, self._pause_s = took_s, held_s + max(slower_s, 0.0), 0.0
         self._beside_s.clear()
 
     def postponed(self, began_s: float, ended_s: float) -> None:
-        """Record that a save could not be made. The next one is tried after as long as that took, at least, and after
-        twice the last pause if it was not the first."""
+        """Record a failed save. The next one is tried after at least the time that the failed one took, and after twice
+        the last pause if this was not the first failure."""
         self.since_s = ended_s
         self._pause_s = min(max(ended_s - began_s, 2 * self._pause_s, SHORTEST_S), LONGEST_S)
         self._beside_s.clear()
 
     def late_s(self, now_s: float, deadline_s: float) -> float:
-        """How much time is missing for a save that takes as long as the latest; 0 if there is enough. Also 0 once the
-        deadline has passed: a machine that outlives it may do so for long, and a save can only help.
+        """How much time is missing for a save that takes as long as the latest one; 0 if there is enough. Also 0 after
+        the deadline: the machine may live on for long, and a save can only help.
         """
         return 0.0 if now_s >= deadline_s else max(now_s + (self.save_s or 0.0) - deadline_s, 0.0)
 

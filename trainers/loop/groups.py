@@ -1,6 +1,6 @@
 """The parameter groups of optimizers: saved by parameter name, and rebuilt before an optimizer's state is loaded.
 
-An optimizer's state_dict() has numbers in place of parameters, so it can be loaded only into an optimizer with equally
+An optimizer's state_dict() has numbers instead of parameters, so it can be loaded only into an optimizer with equally
 large groups. A program may add groups during training (`add_param_group`, when it unfreezes layers): a checkpoint names
 the parameters of each group, and a resume restores the groups before it loads the state. Parameters of an optimizer
 that belong to no attached module are *loose*: they are identified by their position in the optimizer at attach().
@@ -41,9 +41,7 @@ class Groups:
         return before != self._sizes
 
     def names(self, parameters: Mapping[str, torch.Tensor]) -> Names:
-        """The current groups. `parameters`: all parameters that have a name. Raises StateError if a group has another
-        one.
-        """
+        """The current groups. `parameters`: all named parameters. Raises StateError if a group has an unnamed one."""
         by_identity = {id(parameter): name for name, parameter in parameters.items()}
         found: Names = {}
         for path, optimizer in self._optimizers.items():
@@ -61,7 +59,7 @@ class Groups:
         return found
 
     def restore(self, names: Names, parameters: Mapping[str, torch.Tensor]) -> None:
-        """Give each optimizer the groups of the checkpoint; the options of new ones come with its state.
+        """Give each optimizer the groups of the checkpoint; the options of new groups come with its state.
 
         Raises StateError if the program lacks an optimizer or a parameter.
         """

@@ -1,7 +1,7 @@
-"""What can still be saved before a machine is taken away, by how long saves took in this run.
+"""Estimates what can still be saved before a machine is taken away, from the durations of saves in this run.
 
 Pieces that have not changed since the last checkpoint of a run are not written again (trainers.checkpoint.chunks). So
-where only a part of a model is trained, a run's first checkpoint takes much longer than those that follow.
+if only a part of a model is trained, a run's first checkpoint takes much longer than later ones.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from trainers.objects.base import ObjectStore
 def changed_share(
     root: ObjectStore, job: str, newest: ManifestName, tensors: Iterable[tuple[str, torch.Tensor]]
 ) -> float:
-    """The share of a state's bytes (0 to 1) that a checkpoint of the same run would write: all except the pieces that
-    the checkpoint `newest` has. Raises DamagedCheckpoint and ObjectStoreError.
+    """The share of a state's bytes (0 to 1) that a checkpoint of the same run would write: all except the pieces in the
+    checkpoint `newest`. Raises DamagedCheckpoint and ObjectStoreError.
     """
     entries = {entry.name: entry.pieces for entry in store.read_manifest(root, job, newest).tensors}
     held: dict[str, dict[int, list[memoryview]]] = {}

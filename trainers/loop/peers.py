@@ -1,9 +1,9 @@
-"""Peers: what the ranks of a run decide together, at the same step.
+"""Peers: the decisions that the ranks of a run make together, at the same step.
 
-Orders reach machines at different moments, and clocks differ. So between two steps the ranks exchange what each has
-seen (Seen), and all act on the same result. This takes about half a millisecond, and more on a busy host, so not every
-short step ends with it: each exchange decides after how many steps the next one follows, so that exchanges take about
-SHARE of the time. A single process asks nobody (Alone).
+Orders reach machines at different times, and clocks differ. So between two steps, the ranks exchange what each has seen
+(Seen), and all act on the same result. An exchange takes about half a millisecond, and more on a busy host, so short
+steps do not all end with one: each exchange sets the number of steps until the next, so that exchanges take about SHARE
+of the time. A single process needs no exchange (Alone).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from trainers.errors import PeerLost, TrainerError
 from trainers.process.run_context import RunContext
 
 SHARE = 0.02
-LEAST_S, MOST_S = 0.05, 0.5  # from one exchange to the next, if steps are not longer
+LEAST_S, MOST_S = 0.05, 0.5  # between two exchanges, if steps are not longer
 MOST_STEPS = 50  # likewise, because steps may become longer
 PATIENCE = timedelta(minutes=30)  # as long as torch waits: one rank may evaluate while the others wait
 
 
 @dataclass(slots=True)
 class Seen:
-    """What one rank sees at a step boundary; of several ranks, the greatest value of each field.
+    """What one rank sees at a step boundary; for several ranks, the greatest value of each field.
 
-    `generation` owns the job, according to rank 0. `stop`: a request to end. `successor` is about to take over, -1 if
-    nobody is. `warned`: a machine may soon be taken away; `noticed`: one will be; `notice_due`: the last moment to
-    save, and `late_ms` what time is missing for that (0: none). `rewrite`: the newest checkpoint lacks something that
-    is in use. `save_due`: time for a periodic checkpoint. `save_over`: what became of one that is written beside the
-    training (trainers.checkpoint.background_together).
+    `generation` owns the job, according to rank 0. `stop`: a request to end. Generation `successor` is about to take
+    over; -1: none is. `warned`: a machine may soon be taken away; `noticed`: a machine will be; `notice_due`: the last
+    moment to save, and `late_ms` the missing time for that (0: none). `rewrite`: the newest checkpoint lacks something
+    that is in use. `save_due`: it is time for a periodic checkpoint. `save_over`: the result of a background checkpoint
+    (trainers.checkpoint.background_together).
     """
 
     generation: int = 0
@@ -52,8 +52,8 @@ class Seen:
 
 
 class Peers(Protocol):
-    """The ranks of a run, from the point of view of one. `leads`: it is the first of its machine, which reads the
-    machine's control directory. Every rank must call the methods at the same steps. They raise PeerLost.
+    """The ranks of a run, from the point of view of one rank. `leads`: it is the first rank of its machine and reads
+    the machine's control directory. Every rank must call the methods at the same steps. They raise PeerLost.
     """
 
     rank: int
@@ -61,16 +61,16 @@ class Peers(Protocol):
     leads: bool
 
     def meets(self, step: int) -> bool:
-        """Whether the ranks exchange what they have seen after this step."""
+        """Whether the ranks make an exchange after this step."""
 
     def agree(self, seen: Seen, step: int, step_s: float) -> Seen:
-        """What the ranks have seen together. `step_s`: how long a step takes here."""
+        """The combined view of the ranks. `step_s`: how long a step takes here."""
 
     def share(self, value: Any) -> Any:
         """The value (JSON) that rank 0 passed."""
 
     def exchange(self, data: bytes) -> list[bytes]:
-        """What every rank passed, by rank."""
+        """The data that every rank passed, by rank."""
 
 
 class Alone:
@@ -96,14 +96,14 @@ class Alone:
 
 
 class Group:
-    """The ranks of torch's process group, connected by gloo, whatever the program uses for its tensors."""
+    """The ranks of torch's process group, connected by gloo, even if the program uses another backend."""
 
     def __init__(self, leads: bool, monotonic: Callable[[], float]) -> None:
         self.rank, self.size, self.leads = dist.get_rank(), dist.get_world_size(), leads
         self._world = dist.group.WORLD  # held, see trainers.process.unmanaged
         self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
         self._monotonic = monotonic
-        self._took_s = 0.0  # the last exchange
+        self._took_s = 0.0  # duration of the last exchange
         self._next_step = 0
 
     def meets(self, step: int) -> bool:
@@ -129,7 +129,7 @@ class Group:
         return Seen(**agreed)
 
     def _greatest(self, numbers: list[int]) -> list[int]:
-        """The greatest of each number over all ranks. By way of rank 0: an all-reduce passes through more of them."""
+        """The greatest of each number over all ranks. It goes through rank 0, because an all-reduce takes more hops."""
         mine = torch.tensor(numbers, dtype=torch.int64)
         of_all = [torch.empty_like(mine) for _ in range(self.size)] if self.rank == 0 else None
 
@@ -169,8 +169,8 @@ class Group:
 
 
 def steps_until_next(step_s: float, took_s: float) -> int:
-    """After how many steps of this duration the next exchange follows, if one takes `took_s` without waiting for ranks
-    that are late. 1 if the duration is not known yet (0).
+    """The number of steps of this duration until the next exchange, if an exchange takes `took_s` without waiting for
+    late ranks. 1 if the duration is not known yet (0).
     """
     if step_s <= 0:
         return 1
@@ -183,7 +183,7 @@ def _us(seconds: float) -> int:
 
 
 def world() -> tuple[int, int]:
-    """Rank and number of ranks of torch's process group; 0 and 1 if the program has none."""
+    """The rank and the number of ranks of torch's process group; 0 and 1 if the program has none."""
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     return 0, 1

@@ -24,7 +24,7 @@ def seed_all(seed: int) -> None:
 
 
 def capture_rng(*, own_device: bool = False) -> dict[str, Any]:
-    """The current state of all generators of this process. `own_device`: of the CUDA devices, only the current one."""
+    """The current state of all generators of this process. `own_device`: only of the current CUDA device."""
     cuda: list[torch.Tensor] = []
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # reading the state takes memory on every device
         cuda = [torch.cuda.get_rng_state()] if own_device else torch.cuda.get_rng_state_all()
@@ -32,7 +32,7 @@ def capture_rng(*, own_device: bool = False) -> dict[str, Any]:
 
 
 def restore_rng(state: dict[str, Any], *, own_device: bool = False) -> None:
-    """Restore what was captured. Raises StateError if the checkpoint has more CUDA devices than this machine."""
+    """Restore a captured state. Raises StateError if the checkpoint has more CUDA devices than this machine."""
     _set_host_state(state)
     if own_device and state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"][0])
@@ -41,7 +41,7 @@ def restore_rng(state: dict[str, Any], *, own_device: bool = False) -> None:
         raise StateError(
             f"the checkpoint has the random state of {len(state['cuda'])} CUDA devices, this machine has "
             f"{torch.cuda.device_count()}",
-            hint="resume on a machine with as many devices",
+            hint="resume on a machine with at least as many devices",
         )
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])

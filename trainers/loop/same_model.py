@@ -1,4 +1,4 @@
-"""Says how a program's model differs from that of a checkpoint that cannot be restored into it."""
+"""Explains how a program's model differs from a checkpoint that cannot be restored into it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MOST = 3  # names of each kind
 
 @contextmanager
 def explained(parts: Mapping[str, Any], items: Mapping[str, Any]) -> Iterator[None]:
-    """Within this block, `items` of a checkpoint are restored into `parts`. Raises StateError that names what differs,
-    in the checkpoint and in the program, instead of an error that models of other parameters cause.
+    """In this block, `items` of a checkpoint are restored into `parts`. If the error is due to a different model,
+    raises StateError, which names the differences between the checkpoint and the program.
     """
     try:
         yield

@@ -1,8 +1,8 @@
-"""Saves: writes the checkpoints of a session, at once or beside the steps that follow, and reports them.
+"""Saves: writes the checkpoints of a session, at once or in the background, and reports them.
 
-A periodic checkpoint is copied and written beside the training (trainers.checkpoint.background), if the spec allows it
-and there is memory for the copy. One that something waits for (the end of a run, a handover, a
-preemption notice) is written at once: what is under way is left off, unless it is of the same step.
+A periodic checkpoint is copied and written while training continues (trainers.checkpoint.background), if the spec
+allows it and there is memory for the copy. A checkpoint that something waits for (the end of a run, a handover, a
+preemption notice) is written at once: checkpoints in progress are abandoned, unless they are of the same step.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _AWAY = (StoreThrottled, StoreUnavailable)
 
 
 class Saves:
-    """`captured` returns what a checkpoint has, as it is now. Raises RunEnded where
-    the run has lost its job, and the errors of trainers.checkpoint."""
+    """`captured` returns the current state for a checkpoint. Raises RunEnded if the run has lost its job, and the
+    errors of trainers.checkpoint."""
 
     def __init__(self, context: RunContext, peers: Peers, cadence: Cadence, captured: Captured) -> None:
         self._context, self._peers, self._cadence, self._captured = context, peers, cadence, captured
         self.step: int | None = None
-        """The step of the newest checkpoint; -1: there is none yet, None: the loop has not begun."""
+        """The step of the newest checkpoint; -1: none yet, None: the loop has not begun."""
         self._warned_s: float | None = None
-        self._answers = -1  # how often the store had answered when a save was postponed; -1: none was
-        self._whole_s: float | None = None  # the first save of this run, which writes everything
+        self._answers = -1  # how often the store had answered when a save was postponed; -1: no save was
+        self._whole_s: float | None = None  # duration of the first save of this run, which writes everything
         self._background: Background | BackgroundTogether | None = None
         self._together: BackgroundTogether | None = None
         spec = context.spec
@@ -61,29 +61,29 @@ class Saves:
             self._background = self._together or own
 
     def due(self) -> bool:
-        """Whether it is time for a periodic checkpoint, and it may be possible to write one."""
+        """Whether a periodic checkpoint is due and may be possible."""
         if self._background is not None and self._background.full:
             return False
         return self._cadence.due(self._context.timers.monotonic()) and self._reachable()
 
     def warned(self) -> bool:
-        """Whether a checkpoint is due because the machine may be lost soon: none has begun since the first call."""
+        """Whether a checkpoint is due because the machine may soon be lost: none has begun since the first call."""
         if self._warned_s is None:
             self._warned_s = self._context.timers.monotonic()
         return self._cadence.since_s < self._warned_s
 
     def hurry(self) -> None:
-        """Write what is under way without a limit of bandwidth: the machine may be lost soon."""
+        """Write checkpoints in progress without a bandwidth limit: the machine may soon be lost."""
         if self._background is not None:
             self._background.hurry()
 
     @property
     def under_way(self) -> bool:
-        """Whether a checkpoint is being written beside the training."""
+        """Whether a checkpoint is being written in the background."""
         return self._background is not None and bool(self._background.under_way)
 
     def periodic(self, step: int) -> None:
-        """Begin or write the checkpoint of the present `step`. If the store cannot be reached, training goes on until
+        """Begin or write the checkpoint of the current `step`. If the store cannot be reached, training continues until
         it can."""
         background, now = self._background, self._context.timers.monotonic
         if background is not None and background.possible:
@@ -103,7 +103,7 @@ class Saves:
             self._answers = -1
 
     def changes_fit(self, late_s: float) -> bool:
-        """Whether a checkpoint may be in time after all, if the latest one took too long by `late_s`: because that was
+        """Whether a checkpoint may still be in time although the latest one took too long by `late_s`: the latest was
         the first of this run, and only a part of the state has changed since."""
         name, latest_s = self._context.journal.progress.manifest, self._cadence.save_s
         if name is None or latest_s is None or latest_s != self._whole_s:
@@ -119,22 +119,21 @@ class Saves:
         return found * latest_s <= latest_s - late_s
 
     def follow_up(self) -> None:
-        """Report what has been written beside the training since, if that does not concern other ranks."""
+        """Report finished background checkpoints, if they do not involve other ranks."""
         if self._background is not None and self._together is None:
             self._report(self._background.ended())
 
     def over(self) -> int:
-        """What this rank knows of the checkpoint that all ranks write beside the training; see BackgroundTogether."""
+        """What this rank knows about the background checkpoint of all ranks; see BackgroundTogether."""
         return 0 if self._together is None else self._together.over()
 
     def follow_up_together(self) -> None:
-        """Report what became of it; called by all ranks when one knows it."""
+        """Report the result of that checkpoint; all ranks call this when one of them knows it."""
         if self._together is not None:
             self._report(self._together.ended())
 
     def once(self, step: int, to: ObjectStore | None = None) -> None:
-        """Write a checkpoint of the present `step` unless there is one; as patiently as it takes, or `to` that
-        store."""
+        """Write a checkpoint of the current `step` unless there is one, with long patience, or `to` the given store."""
         if self.step != step:
             if self._background is not None and self._name(step) in self._background.under_way:
                 with self._context.journal.saving():
@@ -143,7 +142,7 @@ class Saves:
                 self.now(step, to)
 
     def now(self, step: int, to: ObjectStore | None = None) -> None:
-        """Write a checkpoint of the present `step`, even if there is one."""
+        """Write a checkpoint of the current `step`, even if there is one."""
         context, spec, now = self._context, self._context.spec, self._context.timers.monotonic
         write = save if self._peers.size == 1 else functools.partial(save_together, peers=self._peers)
         try:
@@ -170,12 +169,12 @@ class Saves:
         self._committed(name, ended_s - began_s, ended_s - began_s)
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         if self._background is not None:
             self._background.close()
 
     def _about(self) -> dict[str, float]:
-        """What a manifest says about the checkpoint of now."""
+        """The numbers about the current checkpoint for its manifest."""
         loss = self._context.journal.progress.loss
         found = {"saved_at": round(self._context.timers.wall(), 3)}
         return found if loss is None or not math.isfinite(loss) else {**found, "loss": loss}
@@ -185,7 +184,7 @@ class Saves:
         return ManifestName(spec.generation, step, spec.attempt)
 
     def _report(self, ended: Sequence[Ended], *, awaited: bool = False) -> None:
-        """`awaited`: a checkpoint of the present step follows, so that none of these must be tried again."""
+        """`awaited`: a checkpoint of the current step follows, so failed ones need not be tried again."""
         for each in ended:
             if isinstance(each.error, FencedError):
                 raise RunEnded("fenced")
@@ -211,7 +210,7 @@ class Saves:
         self._answers = self._context.ownership.answers()
 
     def _reachable(self) -> bool:
-        """Whether the store has answered since a save was postponed, as far as that is known."""
+        """Whether the store has answered since a save was postponed, as far as known."""
         ownership = self._context.ownership
         return not ownership.remote or ownership.answers() > self._answers
 

@@ -40,10 +40,10 @@ from trainers.spec import OUTPUT_VARIABLE, SPEC_VARIABLE
 
 _POLL_S = 0.02
 _NEEDED = {
-    "gradients": "each of those held other gradients that its optimizer has not used yet",
-    "position": "each of those was at another place in its data",
+    "gradients": "the saving processes held different gradients that their optimizers had not used yet",
+    "position": "the saving processes were at different places in their data",
 }
-"""What only the same number of processes can continue, and why."""
+"""State that only the same number of processes can continue, and why."""
 _OWN_ITEMS = frozenset({"given", "rng", "transient"})  # of a checkpoint, besides the parts
 
 
@@ -59,20 +59,20 @@ def attach(
     epochs: int | None = None,
     global_batch: int | None = None,
 ) -> TrainingLoop:
-    """Hand the parts of a training loop to Tradewind. Call it once, after all of them are built.
+    """Pass the parts of a training loop to Tradewind. Call it once, after all parts are built.
 
     `extra`: other state to save, by name: objects with state_dict() and load_state_dict(), random number generators, or
-    plain data. A resume fills the lists, dicts, tensors and arrays that were given, so other references to them stay
-    valid; numbers and texts must be read from and written to the dict. Several models or optimizers go in a dict. Under
-    Tradewind the job file's steps or epochs override `steps` and `epochs`. Outside ($TRADEWIND_SPEC is not set) the
-    program must pass one of them and runs as a plain loop.
+    plain data. A resume fills the given lists, dicts, tensors and arrays, so other references to them stay valid;
+    numbers and text must be read from and written to the dict. Put several models or optimizers in a dict. Under
+    Tradewind, the job file's steps or epochs override `steps` and `epochs`. Outside Tradewind ($TRADEWIND_SPEC is not
+    set), the program must pass one of them and runs as a plain loop.
 
-    In a program of several ranks, each calls it after torch.distributed.init_process_group() with its own parts. A
+    In a program of several ranks, each rank calls it after torch.distributed.init_process_group() with its own parts. A
     model in DistributedDataParallel is saved like the model inside; the ranks share each batch of the loader.
 
-    `global_batch`: how many samples of the loader all processes together use in a step, whatever their number and the
-    loader's batch_size. The loop then gets a step that is too large for one batch in several: see `accumulating` and
-    `weight` of TrainingLoop.
+    `global_batch`: the number of samples that all processes together use in a step, for any number of processes and any
+    batch_size of the loader. The loop gets a step that is too large for one batch in several batches: see
+    `accumulating` and `weight` of TrainingLoop.
 
     Raises TrainerError, LoaderError, StateError.
     """
@@ -85,7 +85,7 @@ def attach(
         if context.spec.steps is not None or context.spec.epochs is not None:
             steps, epochs = context.spec.steps, context.spec.epochs
         context.session = Session(parts, steps=steps, epochs=epochs, context=context, global_batch=global_batch)
-        if context.spec.deterministic and context.spec.world_size > 2:  # two can be added in any order
+        if context.spec.deterministic and context.spec.world_size > 2:  # the order does not matter for two
             for each in parallel:
                 sum_in_rank_order(each)
         return context.session
@@ -150,16 +150,16 @@ class Session(TrainingLoop):
         self._saves = Saves(context, self._peers, self._cadence, self._captured)
         self._restored: Loaded | None = None
         self._weights_hash: str | None = None
-        self._successors: set[int] = set()  # the generations for which it has waited
+        self._successors: set[int] = set()  # the generations for which this run has waited
         self._too_late = False  # for a checkpoint, before the machine is taken away
-        self._rewrite = False  # the newest checkpoint lacks gradients that turned out to be in use
+        self._rewrite = False  # the newest checkpoint lacks gradients that are in use
         self._began_s = self._began_cpu_s = 0.0  # when the current step began
 
     def unfinished(self) -> str | None:
-        """Why a program that has returned is not finished; None if it is."""
+        """Why a program that has returned is not finished; None if it is finished."""
         made_all = (
             self.total_steps is not None and self.steps_done >= self.total_steps
-        )  # even if the program left the loop by itself
+        )  # even if the program left the loop itself
         if (self._done() or made_all) and self._saves.step is not None:
             return None
         of = "" if self.total_steps is None else f" of {self.total_steps}"
@@ -178,7 +178,7 @@ class Session(TrainingLoop):
         self._journal.enter("finished", weights_hash=digest, total_steps=self.steps_done, stopped_early=self._stopped)
 
     def close(self) -> None:
-        """Stop watching the program, and writing, however it ended."""
+        """Stop watching the program and writing, for any kind of end."""
         self._unattached.close()
         self._saves.close()
 
@@ -222,14 +222,14 @@ class Session(TrainingLoop):
 
     def _end(self) -> None:
         self._saves.once(self.steps_done)
-        if any(map(is_sharded, self._transient.parameters())):  # later, its process group may be gone
+        if any(map(is_sharded, self._transient.parameters())):  # now, because its process group may be gone later
             self._weights_hash = weights_hash(self.parts.model)
         self._journal.expect("end")
 
     # Between two steps
 
     def _pace(self) -> None:
-        """Sleep for the rest of the step on a slower machine; by CPU time, so that a busy host does not matter."""
+        """Sleep for the rest of the step on a slower machine; by CPU time, so that a busy host has no effect."""
         cpu_s = self._timers.cpu() - self._began_cpu_s
         if self._spec.throttle < 1:
             self._timers.sleep(cpu_s * (1 / self._spec.throttle - 1))
@@ -243,7 +243,8 @@ class Session(TrainingLoop):
         self._began_s, self._began_cpu_s = self._timers.monotonic(), self._timers.cpu()
 
     def _look(self) -> Seen:
-        """What this rank sees now: the first of a machine its orders, rank 0 who owns the job and when to save."""
+        """What this rank sees now. The first rank of a machine reads its orders; rank 0 the owner of the job and when
+        to save."""
         seen, now = Seen(save_over=self._saves.over()), self._timers.monotonic
         if self._peers.rank == 0:
             seen.generation = self._ownership.generation()
@@ -266,7 +267,7 @@ class Session(TrainingLoop):
         return seen
 
     def _agreed(self, seen: Seen) -> Seen:
-        """What all ranks have seen. Each of them must call it after the same step."""
+        """The combined view of all ranks. Every rank must call this after the same step."""
         return self._peers.agree(seen, self.steps_done, self._journal.progress.step_wall_s or 0.0)
 
     def _follow(self, seen: Seen) -> None:
@@ -291,7 +292,7 @@ class Session(TrainingLoop):
             self._saves.hurry()
         if seen.noticed:
             if self._cadence.save_s is None:
-                self._saves.once(self.steps_done)  # saves the work at once and measures how long a save takes
+                self._saves.once(self.steps_done)  # saves at once and measures the duration of a save
                 seen = self._agreed(self._look())
             if seen.notice_due and self._in_time(seen.late_ms / 1000):
                 self._checkpoint_and_stop()
@@ -299,8 +300,8 @@ class Session(TrainingLoop):
             self._saves.periodic(self.steps_done)
 
     def _in_time(self, late_s: float) -> bool:
-        """Whether the last checkpoint can be written before the machine is taken away. If not, none is begun, so that
-        one that is being written may still be completed."""
+        """Whether the last checkpoint can be written before the machine is taken away. If not, none is begun, so that a
+        checkpoint in progress may still be completed."""
         if late_s == 0 or self._saves.step == self.steps_done:
             return True
         if self._too_late:
@@ -308,8 +309,10 @@ class Session(TrainingLoop):
         self._too_late = not self._peers.share(self._saves.changes_fit(late_s) if self._peers.rank == 0 else None)
         if self._too_late:
             kept = self._journal.progress.manifest_step
-            text = f"the machine is taken away {late_s:.1f} s before a checkpoint of step {self.steps_done} could be "
-            sys.stderr.write(f"{text}written: none is begun, and the steps after step {kept} are trained again\n")
+            text = (
+                f"the machine will be taken away {late_s:.1f} s before a checkpoint of step {self.steps_done} could be "
+            )
+            sys.stderr.write(f"{text}written; no checkpoint is begun, and steps after step {kept} will be repeated\n")
         return not self._too_late
 
     def _quiesced(self, seen: Seen) -> bool:
@@ -318,10 +321,10 @@ class Session(TrainingLoop):
         return seen.successor >= 0
 
     def _void_successors(self) -> None:
-        """Prevent a late takeover before training continues, because nobody took the job over in time.
+        """Prevent a late takeover before training continues, because no run took over the job in time.
 
-        The control plane may be paused just before it hands the job over. Without this, it would hand it over when it
-        resumes, and everything trained since then would be lost.
+        The control plane may be paused just before it hands over the job. Without this, it would hand over the job when
+        it resumes, and everything trained since then would be lost.
         """
         job, voided = self._spec.job_id, True
         if self._peers.rank == 0:
@@ -342,7 +345,7 @@ class Session(TrainingLoop):
             raise RunEnded("fenced")
 
     def _await_fence(self) -> None:
-        """Wait until the job is handed to this generation; its fence may name a different checkpoint than the spec."""
+        """Wait until the job is handed over to this generation; its fence may name another checkpoint than the spec."""
         own = self._spec.generation
         self._wait_while(lambda seen: seen.generation < own, self._agreed(self._look()))
         start = self._peers.share(self._start_of_fence() if self._peers.rank == 0 else "")
@@ -352,7 +355,7 @@ class Session(TrainingLoop):
             self._restore(start)
 
     def _start_of_fence(self) -> str | None:
-        """The checkpoint that the fence names if another one was restored, otherwise ""; None: it is not our fence."""
+        """The fence's checkpoint if another one was restored, otherwise ""; None: the fence is not ours."""
         fence = store.fence(self._checkpoints, self._spec.job_id)
         if fence is None or fence.generation != self._spec.generation:
             return None
@@ -367,7 +370,7 @@ class Session(TrainingLoop):
         return "" if fence.manifest == (str(restored) if restored is not None else None) else fence.manifest
 
     def _wait_while(self, condition: Callable[[Seen], bool], seen: Seen) -> Seen:
-        """Wait at this step until the condition is false of what all ranks see; returns that."""
+        """Wait at this step until the condition is false for the combined view of all ranks; returns that view."""
         while condition(seen):
             if seen.lease_over or seen.generation > self._spec.generation:
                 raise RunEnded("fenced")
@@ -398,7 +401,7 @@ class Session(TrainingLoop):
             if "loader" not in loaded.position:
                 raise StateError(
                     f"checkpoint {loaded.name} was saved without a loader",
-                    hint="attach the parts that it was saved with",
+                    hint="attach the same parts as the run that saved it",
                 )
             restore(self.loader, loaded.position["loader"], "loader")
         self.epochs_done = loaded.position["epochs_done"]
@@ -412,8 +415,8 @@ class Session(TrainingLoop):
         )
 
     def _loaded(self, start: str | None) -> Loaded | None:
-        """The newest valid checkpoint, as this rank saved it. Raises StateError if another number of processes saved
-        what this number cannot continue.
+        """The newest valid checkpoint, as this rank saved it. Raises StateError if another number of processes saved it
+        and this number cannot continue it.
         """
         layouts = Layouts(self._captured_parts(), self._transient.named_parameters())
         spec = self._spec
@@ -428,7 +431,7 @@ class Session(TrainingLoop):
                 in_place=layouts.in_place,
             )
         if fetched is not None and fetched.used_bytes:
-            sys.stderr.write(f"{fetched.used_bytes / 1e6:,.1f} MB of the checkpoint had been fetched ahead\n")
+            sys.stderr.write(f"{fetched.used_bytes / 1e6:,.1f} MB of the checkpoint were fetched ahead\n")
         if loaded is not None:
             for what, remedy in _NEEDED.items():
                 if what in loaded.differing:
@@ -440,8 +443,8 @@ class Session(TrainingLoop):
         return loaded
 
     def _restore_generators(self, loaded: Loaded) -> None:
-        """Continue the random numbers of this rank. One that did not exist draws those of rank 0 if all drew the same,
-        otherwise numbers of its own.
+        """Continue the random numbers of this rank. A rank that did not exist then draws rank 0's numbers if all ranks
+        drew the same, otherwise different numbers.
         """
         if loaded.own or "rng" not in loaded.differing:
             restore_rng(loaded.items["rng"], own_device=self._peers.size > 1)
@@ -450,7 +453,7 @@ class Session(TrainingLoop):
             seed_all(int.from_bytes(hashlib.blake2b(key, digest_size=7).digest(), "big"))
 
     def _captured(self) -> Snapshot:
-        """What a checkpoint has, as it is now."""
+        """The current state for a checkpoint."""
         position: dict[str, Any] = {"steps_done": self.steps_done, "epochs_done": self.epochs_done}
         if self.loader is not None:
             position["loader"] = self.loader.state_dict()

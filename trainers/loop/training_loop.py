@@ -1,6 +1,6 @@
 """TrainingLoop: the training loop as the user's program sees it. It provides batches, records steps and ends.
 
-Outside Tradewind this is all there is; trainers.loop.session adds what happens between steps.
+Outside Tradewind, this is the whole loop; trainers.loop.session adds what happens between steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainers.errors import TrainerError
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the program attached; each part has state_dict() and load_state_dict(), or is a dict of such parts."""
+    """The attached parts; each has state_dict() and load_state_dict(), or is a dict of such parts."""
 
     model: Any
     optimizer: Any
@@ -37,8 +37,7 @@ class TrainingLoop:
             loss = ...
             run.step(loss)
 
-    Several batches before one `run.step` (gradient accumulation) count as one step. Of several ranks, all must take the
-    same steps.
+    Several batches before one `run.step` (gradient accumulation) count as one step. All ranks must take the same steps.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class TrainingLoop:
         world: tuple[int, int] = (0, 1),
         global_batch: int | None = None,
     ) -> None:
-        """`world`: this rank and the number of ranks, which share the batches; `global_batch`: samples of a step."""
+        """`world`: this rank and the number of ranks, which share the batches; `global_batch`: samples per step."""
         steps, epochs = _whole("steps", steps), _whole("epochs", epochs)
         if steps is None and epochs is None:
             raise TrainerError(
@@ -73,7 +72,7 @@ class TrainingLoop:
 
     @property
     def total_steps(self) -> int | None:
-        """Steps of the whole job; None if only epochs were given and the loader has no length."""
+        """The steps of the whole job; None if only epochs were given and the loader has no length."""
         if self._epochs is None or not hasattr(self.loader, "__len__"):
             return self._steps
         of_epochs = self._epochs * len(self.loader)  # type: ignore[arg-type]
@@ -89,8 +88,8 @@ class TrainingLoop:
 
     @property
     def weight(self) -> float:
-        """What to multiply the loss of the present batch by, so that a step has the mean gradient of its global batch,
-        however it is divided. Without `global_batch`: 1."""
+        """The factor for the loss of the current batch, so that a step has the mean gradient of its global batch for
+        any division into batches. Without `global_batch`: 1."""
         return float(getattr(self.loader, "weight", 1.0))
 
     def batches(self) -> Iterator[Any]:
@@ -98,7 +97,7 @@ class TrainingLoop:
 
         Everything between steps (checkpoints, pauses, the end of the run) happens when the next batch is requested, so
         the whole loop body, including what follows `run.step`, belongs to the step. A program may leave the loop and
-        iterate again, which continues where it was. Raises TrainerError if the data passes twice without a step.
+        iterate again, which continues at the same place. Raises TrainerError if two passes over the data have no step.
         """
         if self._handled_step is None:
             self.begin()
@@ -122,12 +121,12 @@ class TrainingLoop:
         self._end()
 
     def begin(self) -> None:
-        """Restore. `batches` does this, and what follows; a framework with a loop of its own calls them instead."""
+        """Restore. `batches` calls this, `between` and `end`; a framework with its own loop calls them instead."""
         self._begin()
         self._handled_step = self.steps_done
 
     def between(self) -> bool:
-        """Do what is due between a recorded step and the next. False if there is no next."""
+        """Do the work that is due between a recorded step and the next. False if there is no next step."""
         self._handle_step()
         return not self._done()
 
@@ -136,7 +135,7 @@ class TrainingLoop:
         self._end()
 
     def _handle_step(self) -> None:
-        """Run what is due after a recorded step, once per step."""
+        """Do the work that is due after a recorded step, once per step."""
         if self.steps_done != self._handled_step:
             self._handled_step = self.steps_done
             self._between_steps()
@@ -153,7 +152,7 @@ class TrainingLoop:
         self._record(value)
 
     def stop(self) -> None:
-        """End the training before its last step (early stopping): `batches()` returns no more."""
+        """End the training before its last step (early stopping): `batches()` returns no more batches."""
         self._stopped = True
 
     def _done(self) -> bool:

@@ -1,11 +1,11 @@
-"""State that a training loop keeps between steps outside every state_dict: gradients, buffers and modes.
+"""Saves state that a training loop keeps between steps outside any state_dict: gradients, buffers and modes.
 
 Gradients: a step may end in the middle of an accumulation, so the next step adds to `.grad`. Gradients that an
-optimizer has used since they last changed (*spent*) are omitted from checkpoints if the program was seen to drop them
-(`zero_grad()` sets them to None) in several steps and never to add to them. Most programs do this, and saving them
-would enlarge the checkpoint by the size of the model for nothing. The assumption stays checked: if omitted gradients
-are added to after all, the checkpoint is written again with them; after a resume NaN takes their place, and using those
-ends the run with an error before anything is committed.
+optimizer has used since they last changed (*spent*) are omitted from checkpoints if the program dropped them in several
+steps (`zero_grad()` sets them to None) and never added to them. Most programs do this, and saving them would enlarge
+the checkpoint by the size of the model without benefit. The assumption is checked all the time: if omitted gradients
+are added to, the checkpoint is written again with them; after a resume, NaN replaces them, and using these ends the run
+with an error before anything is committed.
 
 Non-persistent buffers are saved if they differ from their values at `attach`, which is also where a new run starts.
 Parameters of an optimizer that belong to no attached module are saved here, because its state_dict has no values, as
@@ -50,13 +50,13 @@ class Transient:
         self._own = {name: tensor for name, tensor in own.items() if id(tensor) not in known}
         self._built = self._structure()
         self._dropped: int | None = 0  # steps in which spent gradients were dropped; None: some were added to
-        self._watching = False  # some gradients are marked as left
-        self._used_again = False  # an optimizer has used some of these
+        self._watching = False  # some gradients are marked as `_LEFT`
+        self._used_again = False  # an optimizer has used some of them
         self._stand_ins = False
         self._misused = False
 
     def begin(self) -> None:
-        """The loop begins: types and shapes must not change from now on."""
+        """The loop begins: from now on, types and shapes must not change."""
         self._built = self._structure()
 
     def step_ended(self) -> bool:
@@ -87,7 +87,7 @@ class Transient:
         return (parameter for _, parameter in self._parameters())
 
     def named_parameters(self) -> dict[str, torch.Tensor]:
-        """The same by name."""
+        """The same parameters, by name."""
         return dict(self._parameters())
 
     def capture(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class Transient:
 
     @property
     def _is_known(self) -> bool:
-        """True once it is settled what the program does with spent gradients."""
+        """True after it is clear what the program does with spent gradients."""
         return self._dropped is None or self._leaves_out
 
     def _may_be_left_out(self, gradient: torch.Tensor) -> bool:
@@ -219,7 +219,7 @@ class Transient:
                     yield f"{path}.{name}", parameter
 
     def _require_the_same_model(self) -> None:
-        """Raises StateError if the parameters and buffers are not those that a resume would build."""
+        """Raises StateError if a resume would build other parameters and buffers."""
         now = self._structure()
         for name in sorted(now.keys() ^ self._built.keys()):
             how = "was removed" if name in self._built else "was added"
@@ -240,7 +240,7 @@ class Transient:
                 require_no_graph(buffer, f"{path}.{name}")
 
     def _structure(self) -> dict[str, _Form | None]:
-        """Type and shape of everything that a state_dict of the modules has; None while unknown (lazy modules)."""
+        """Type and shape of each entry in the modules' state_dicts; None while unknown (lazy modules)."""
         found: dict[str, torch.Tensor] = {}
         for path, module in self._modules.items():
             found |= {f"{path}.{name}": parameter for name, parameter in module.named_parameters()}
@@ -253,7 +253,7 @@ class Transient:
     # Buffers
 
     def _buffers(self) -> Iterator[tuple[str, torch.nn.Module, str]]:
-        """Key, owner and name of every buffer that is in no state_dict."""
+        """Key, owner and name of every buffer that is not in a state_dict."""
         for path, owner in self._submodules():
             for name in sorted(owner._non_persistent_buffers_set):
                 yield f"{path}.{name}", owner, name

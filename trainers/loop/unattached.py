@@ -6,7 +6,7 @@ iterator that is read from step to step. Attached objects save the objects they 
 state_dict() of a module has only parameters and buffers. An optimizer held by another object must have its state saved
 by that object.
 
-What a program does before its loop does not count, because every run repeats it.
+The work of a program before its loop does not count, because every run repeats it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainers.checkpoint.state import is_part
 from trainers.data.loader import KeyedDataset, ResumableLoader
 from trainers.errors import StateError
 
-_DEPTH = 4  # of attributes, lists and dicts within one another
+_DEPTH = 4  # of nested attributes, lists and dicts
 _MOST_ITEMS = 100  # of a list or dict; longer ones count as data
 _LEAVES = (torch.Tensor, torch.nn.Module, str, bytes, int, float, type(None))  # contain none of these
 
@@ -64,7 +64,7 @@ class UnattachedState:
     def step_ended(
         self, parameters: Callable[[], Iterator[torch.Tensor]], captured: Callable[[], list[torch.Tensor]]
     ) -> None:
-        """Check what was used in this step. `parameters`: all attached ones; `captured`: the tensors that are saved.
+        """Check the objects used in this step. `parameters`: all attached parameters; `captured`: the saved tensors.
 
         Raises StateError for state that a resume would not find.
         """
@@ -77,7 +77,7 @@ class UnattachedState:
             self._scanned = True
             living = _living(LRScheduler, torch.amp.GradScaler, _BaseDataLoaderIter)
             _require_gone(self._unattached_schedulers(living, held))
-            self._note_places(living, held)  # including those made in this step
+            self._note_places(living, held)  # including objects made in this step
 
     # Optimizers
 
@@ -162,7 +162,7 @@ class UnattachedState:
         return suspects
 
     def _held(self) -> dict[int, str]:
-        """The ids and paths of what attached objects hold as attributes, or in their lists and dicts."""
+        """The ids and paths of objects that attached objects hold as attributes, or in their lists and dicts."""
         held = dict[int, str]()
         level = [(path, part) for path, part in self._parts.items() if _may_save_attributes(part)]
         for _ in range(_DEPTH):
@@ -183,8 +183,8 @@ _ITERATORS = (
 
 
 def _require_gone(suspects: list[_Suspect]) -> None:
-    """Raises StateError for the first one that still exists. Objects that only wait for garbage collection are not in
-    use.
+    """Raises StateError for the first one that still exists. Objects that only wait for garbage collection are not
+    in use.
     """
     if suspects:
         gc.collect()
@@ -248,8 +248,8 @@ def _require_captured(optimizer: torch.optim.Optimizer, path: str, captured: lis
 
 
 def _place(each: Any) -> int:
-    """How many batches an iterator has returned; for a scaler, a count that changes with its use, read without its
-    device.
+    """The number of batches that an iterator has returned; for a scaler, a count that changes with its use, read
+    without its device.
     """
     if isinstance(each, torch.amp.GradScaler):
         scale = vars(each).get("_scale")

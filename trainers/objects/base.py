@@ -1,10 +1,10 @@
-"""ObjectStore: the contract of a place that holds named bytes, such as a folder or a bucket.
+"""ObjectStore: the contract of a store of named bytes, such as a folder or a bucket.
 
-A key is a relative POSIX path: "job/manifests/1-10-1.json". No key may be a folder of another one. What is written is
+A key is a relative POSIX path: "job/manifests/1-10-1.json". No key may be a folder of another key. A written object is
 complete or absent, never partial. Other processes may write and delete at any time; a missing object is not an error.
 
-Errors are those of trainers.errors below ObjectStoreError. After StoreUnavailable, a write may have happened, and may
-even happen later.
+The errors are ObjectStoreError of trainers.errors and its subclasses. After StoreUnavailable, a write may have
+happened, or may even happen later.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class Listed(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Objects by key. Every method raises ObjectStoreError, and InvalidKey for what is not a key.
+    """Objects by key. Every method raises ObjectStoreError, and InvalidKey for an invalid key.
 
-    Changing one object with put_if_match and, at the same time, with put or delete may lose the latter's change.
+    If put or delete changes an object at the same time as put_if_match, the change of put or delete may be lost.
     """
 
     @property
     def url(self) -> str:
-        """The store's place, for messages and for opening it again: a path, or s3://bucket/prefix."""
+        """The store's location, for messages and to open it again: a path, or s3://bucket/prefix."""
         ...
 
     @property
     def poll_s(self) -> float:
-        """How long to wait before asking again whether anything has changed."""
+        """How long to wait before polling for changes again."""
         ...
 
     @property
@@ -91,7 +91,7 @@ class ObjectStore(Protocol):
 
     def keys(self, prefix: str = "") -> list[str]:
         """The keys below `prefix`, at any depth, in no particular order. `prefix` is a folder: "a" does not list "ab".
-        Names that are not keys are left out.
+        Invalid names are left out.
         """
         ...
 
@@ -100,15 +100,15 @@ class ObjectStore(Protocol):
         ...
 
     def put(self, key: str, data: Bytes) -> None:
-        """Write an object, whatever is there now."""
+        """Write an object; an existing one is replaced."""
         ...
 
     def put_file(self, key: str, file: BinaryIO) -> None:
-        """Write an object of what is in a file from its present position on, a piece at a time, however large it is."""
+        """Write an object from a file of any size, from its current position on, a piece at a time."""
         ...
 
     def put_if_absent(self, key: str, data: Bytes) -> bool:
-        """Write an object that does not exist; False, and no change, if it does. Of several writers exactly one gets
+        """Write an object that does not exist; False, and no change, if it exists. Of several writers, exactly one gets
         True.
 
         If the store's first answer was lost, True also means that the object exists with this content: writers that
@@ -118,21 +118,21 @@ class ObjectStore(Protocol):
 
     def put_if_match(self, key: str, data: Bytes, version: str) -> str | None:
         """Replace an object that still has this version; returns the new version. None, and no change, if it was
-        changed or is missing. Of several writers at most one succeeds, with the exception of put_if_absent.
+        changed or is missing. Of several writers, at most one succeeds, with the same exception as in put_if_absent.
         """
         ...
 
     def copy(self, source: str, target: str) -> bool:
-        """Write the content of `source` to `target`, whatever is there now; False if `source` is missing."""
+        """Write the content of `source` to `target`, replacing it; False if `source` is missing."""
         ...
 
     def delete(self, *keys: str) -> None:
-        """Delete these objects; those that are missing are skipped."""
+        """Delete these objects; missing ones are skipped."""
         ...
 
     def prepare(self, *prefixes: str) -> None:
-        """Create what keys below these prefixes need, and prove that one can be written below the last, before hours
-        are spent on what is to be stored.
+        """Create what keys below these prefixes need, and check that a key below the last prefix can be written, before
+        hours of work on the data.
         """
         ...
 
@@ -141,17 +141,17 @@ class ObjectStore(Protocol):
         ...
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:
-        """Delete what interrupted writes left below `prefix`, of keys for which `dead` is true.
+        """Delete data that interrupted writes left below `prefix`, for keys for which `dead` is true.
 
-        A living writer whose unfinished data is deleted writes it again.
+        If unfinished data of a living writer is deleted, it writes it again.
         """
         ...
 
 
 def checked_key(key: str) -> str:
-    """`key`, if it is one. Raises InvalidKey.
+    """`key`, if it is valid. Raises InvalidKey.
 
-    Segments that begin with a dot are refused: "." and ".." lead elsewhere, and folders use such names themselves.
+    Segments that begin with a dot are refused: "." and ".." are other folders, and FolderStore uses such names itself.
     """
     if not is_key(key):
         raise InvalidKey(
@@ -163,7 +163,7 @@ def checked_key(key: str) -> str:
 
 def is_key(key: str) -> bool:
     """Whether `key` is a valid key."""
-    if key.isascii() and key.isprintable() and 0 < len(key) <= LONGEST_SEGMENT_BYTES:  # most of them: be quick
+    if key.isascii() and key.isprintable() and 0 < len(key) <= LONGEST_SEGMENT_BYTES:  # most keys: be quick
         return not (key[0] in "./" or key[-1] == "/" or "//" in key or "/." in key)
     if _CONTROL.search(key) or len(key.encode()) > LONGEST_KEY_BYTES:
         return False

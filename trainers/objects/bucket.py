@@ -1,7 +1,7 @@
 """BucketStore: an object store in a bucket of a cloud, or of any store with the same protocol, through obstore.
 
-Requests are repeated here and not by obstore: a conditional put whose first answer was lost finds its own object when
-it is repeated. It is then read back and compared before that counts as a conflict. A conflict on the first try is one.
+Requests are repeated here and not by obstore: if the first answer to a conditional put is lost, the repeated put finds
+its own object. That object is read and compared before it counts as a conflict. A conflict on the first try is real.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _T = TypeVar("_T")
 
 POLL_S = 1.0  # at $0.005 per 1,000 lists (S3, 2026), polling costs $0.018 per hour
 PART_BYTES, PARTS_AT_ONCE = 16 << 20, 4  # S3 allows 10,000 parts: 160 GB
-DELETES_AT_ONCE = 16  # where one request deletes one object
+DELETES_AT_ONCE = 16  # if one request deletes one object
 
 
 class BucketStore:
-    """ObjectStore of the keys of one place."""
+    """The ObjectStore of one place."""
 
     poll_s = POLL_S
     remote = True
@@ -127,7 +127,7 @@ class BucketStore:
         self._asked(request)
 
     def put_file(self, key: str, file: BinaryIO) -> None:
-        """See ObjectStore.put_file. A file of more than a part is sent in parts, and appears when all have arrived."""
+        """See ObjectStore.put_file. A large file is sent in parts, and appears when all have arrived."""
         import obstore
 
         begin, path = file.tell(), self._full(key)
@@ -197,7 +197,7 @@ class BucketStore:
         return self._asked(request, missing=False)
 
     def delete(self, *keys: str) -> None:
-        """See ObjectStore.delete. One request for a thousand keys, or some at a time."""
+        """See ObjectStore.delete. One request for a thousand keys, or several at a time."""
         import obstore
 
         paths = [self._full(key) for key in keys]
@@ -215,7 +215,7 @@ class BucketStore:
                 list(threads.map(one, paths))
 
     def prepare(self, *prefixes: str) -> None:
-        """See ObjectStore.prepare. Writes and deletes an object of a name that is not a key."""
+        """See ObjectStore.prepare. Writes and deletes an object with a name that is not a key."""
         import obstore
 
         for prefix in prefixes:
@@ -225,11 +225,11 @@ class BucketStore:
         self._asked(lambda _again: self._clients.delete(probe))
 
     def settle(self, prefix: str) -> None:
-        """See ObjectStore.settle. An object that has been written has its name."""
+        """See ObjectStore.settle. Nothing to do: the name of a written object is durable."""
         checked_prefix(prefix)
 
     def sweep(self, prefix: str, dead: Callable[[str], bool]) -> None:  # noqa: ARG002
-        """See ObjectStore.sweep. An interrupted put leaves nothing."""
+        """See ObjectStore.sweep. Nothing to do: an interrupted put leaves nothing."""
         checked_prefix(prefix)
 
     def _version(self, of: ObjectMeta | PutResult) -> str:
@@ -242,7 +242,7 @@ class BucketStore:
         return f"{self._place.prefix}/{checked_prefix(prefix)}".strip("/")
 
     def _own(self, key: str, data: Bytes) -> Found | None:
-        """The object if its content is `data`: then an earlier try may have written it."""
+        """The object if its content is `data`, because an earlier try may have written it."""
         try:
             found = self._got(key, len(data))
         except (FileNotFoundError, UnreadableObject):
@@ -250,7 +250,7 @@ class BucketStore:
         return found if found.data == data else None
 
     def _asked(self, request: Callable[[bool], _T], **missing: _T) -> _T:
-        """The result of `request`, which is repeated if need be; `missing` if the object does not exist."""
+        """The result of `request`, which is repeated if necessary; `missing` if the object does not exist."""
         from obstore.exceptions import BaseError
 
         def once(again: bool) -> _T:
@@ -265,20 +265,20 @@ class BucketStore:
 
 
 def _listed(key: str, meta: ObjectMeta) -> Listed:
-    """In whole seconds: some stores tell fractions in lists only."""
+    """The object's entry, with times in whole seconds: some stores report fractions only in lists."""
     return Listed(key, meta["size"], int(meta["last_modified"].timestamp()) * 1000)
 
 
 def open_bucket(url: str, patience: Patience | None = None, credentials: Credentials | None = None) -> BucketStore:
-    """The store of the URL of a bucket; `credentials` are asked for when they are needed, instead of those of the
+    """The store for a bucket's URL. `credentials` are requested when they are needed, and replace those of the
     environment. Raises ObjectStoreError; sends no request."""
     place = place_of(url)
     try:
-        import obstore.store  # noqa: F401 - heavy, and its absence is named
+        import obstore.store  # noqa: F401 - slow, and its absence has its own error
         from obstore.exceptions import BaseError
     except ModuleNotFoundError as error:
         raise ObjectStoreError(
-            f"{url} needs obstore, which is not installed here", hint="pip install 'tradewind[storage]'"
+            f"{url} needs obstore, which is not installed", hint="pip install 'tradewind[storage]'"
         ) from error
     patience = patience or Patience()
     options = {

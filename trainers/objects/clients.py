@@ -1,5 +1,5 @@
-"""Clients: the clients of obstore through which the objects of a bucket are reached. One is enough, except where
-credentials are limited to folders, one each."""
+"""Clients: the obstore clients for the objects of a bucket. One is enough, unless credentials are limited to folders,
+which need one client each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Clients(Protocol):
-    """Paths are those of the bucket. Methods raise the errors of obstore and OSError."""
+    """Paths are relative to the bucket. Methods raise the errors of obstore and OSError."""
 
     def of(self, path: str) -> Client:
         """The client of an object."""
@@ -37,7 +37,7 @@ class Clients(Protocol):
 
 
 class OneClient:
-    """Clients of a bucket all of which its credentials reach."""
+    """The client of a bucket that the credentials reach as a whole."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -60,11 +60,11 @@ class OneClient:
 
 
 class ClientPerFolder:
-    """Clients of a container of Azure of which some folders are lent, each with a shared access signature.
+    """Clients of an Azure container with access to some folders, each with a shared access signature.
 
-    Such a signature lists one level of a folder, and deletes no batch of blobs, which is how obstore deletes:
+    Such a signature can list one level of a folder. It cannot delete batches of blobs, which obstore uses:
     https://learn.microsoft.com/en-us/rest/api/storageservices/create-user-delegation-sas.
-    `make` makes the client of one folder; `endpoint` is the URL of the account, `timeout_s` that of a request.
+    `make` makes the client of one folder; `endpoint` is the URL of the account, `timeout_s` the timeout of a request.
     """
 
     def __init__(
@@ -118,17 +118,17 @@ class ClientPerFolder:
                 status, told = error.code, error.read(64 << 10).decode(errors="replace")
             else:
                 return
-        except (OSError, HTTPException) as error:  # the latter of an answer that is none
+        except (OSError, HTTPException) as error:  # HTTPException: the answer is not HTTP
             raise OSError(f"HTTP error: {error}") from error
         if status == 404:
             raise FileNotFoundError(f"{path}: {told}")
         raise OSError(f"status code: {status} {told}")
 
     def _folder(self, path: str) -> str:
-        """The URL of the lent folder in which an object, or another folder, is."""
+        """The URL of the accessible folder that contains an object or another folder."""
         wanted = f"{self._root}/{path}"
         lent = self._credentials().values
         inside = [each for each in lent if wanted == each or wanted.startswith(f"{each}/")]
         if not inside:
-            raise OSError(f"status code: 403 <Message>{path} is not among the folders that were lent</Message>")
+            raise OSError(f"status code: 403 <Message>{path} is outside the accessible folders</Message>")
         return max(inside, key=len)

@@ -1,8 +1,8 @@
-"""Credentials that expire: asked for at an endpoint on this machine.
+"""Credentials that expire: requested from an endpoint on this machine.
 
-For S3 the endpoint is that of AWS's own tools in containers, which the libraries of a job's code therefore ask, too:
-https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html. Google's and Azure's tools have no
-such endpoint with a secret of its own: theirs answers in the form of `Lent`.
+For S3, the endpoint has the protocol of AWS's container credentials, so the libraries of a job's code use it, too:
+https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html. Google's and Azure's tools know no
+such endpoint that is protected by a secret: for them, the endpoint answers in the form of `Lent`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 ANSWER_S = 5.0
 WHERE, WITH = "TRADEWIND_ACCESS_URI", "TRADEWIND_ACCESS_TOKEN"
 BEARER = "GOOGLE_BEARER_TOKEN"
-SILENT = "the agent of this machine does not say with which access"
+SILENT = "the agent of this machine does not return credentials"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ Credentials: TypeAlias = Callable[[], Lent]
 
 
 def of_aws_container() -> Credentials | None:
-    """The endpoint that AWS's variables name; None if they name none, or a key comes first."""
+    """The endpoint in AWS's variables; None if they name none, or a key has priority."""
     where = os.environ.get("AWS_CONTAINER_CREDENTIALS_FULL_URI")
     token = os.environ.get("AWS_CONTAINER_AUTHORIZATION_TOKEN")
     if not where or not token or os.environ.get("AWS_ACCESS_KEY_ID"):
@@ -49,7 +49,7 @@ def of_aws_container() -> Credentials | None:
 
 
 def of_this_machine() -> Credentials | None:
-    """The endpoint of this machine's agent; None if the environment names none."""
+    """The endpoint of this machine's agent; None if the environment does not name it."""
     where, token = os.environ.get(WHERE), os.environ.get(WITH)
     if not where or not token:
         return None
@@ -61,7 +61,7 @@ def of_this_machine() -> Credentials | None:
 
 
 def _asking(where: str, token: str, lent: Callable[[Any], Lent]) -> Credentials:
-    """Asks an endpoint, whose answer `lent` reads. What is called raises OSError with SILENT."""
+    """A function that asks an endpoint and parses the answer with `lent`. It raises OSError with SILENT."""
     import urllib.request
     from http.client import HTTPException
 

@@ -1,14 +1,14 @@
 """FolderStore: an object store in a folder of this machine; each object is a file.
 
 Files are created completely or not at all: they are written under a temporary name, ".NAME.<12 hex digits>", and then
-linked (if absent) or renamed (whatever is there). Other processes may delete files at any time; a temporary file that
-was removed is written again. put_if_match compares and renames while it holds a lock (flock) on the file that it
-replaces: a file is never changed in place, so whoever locks the file that still has the name is alone, the lock needs
-no file of its own, and the kernel releases it when its holder dies. A holder that is paused delays others by LOCK_S at
-most.
+linked (only if absent) or renamed (replacing the target). Other processes may delete files at any time; a temporary
+file that was removed is written again. put_if_match compares and renames while it holds a lock (flock) on the file that
+it replaces. A file is never changed in place, so the process that locks the file with the current name is alone; no
+separate lock file is needed, and the kernel releases the lock when its holder dies. A paused holder delays others by at
+most LOCK_S.
 
-New files are as accessible to other users as their folder, regardless of the umask: below the private state folder
-nobody else can read an object; in a location that the user chose, access follows that location.
+New files are as accessible to other users as their folder, regardless of the umask: below the private state folder, no
+other user can read an object; in a location that the user chose, access follows that location.
 
 Needs hard links with POSIX semantics.
 """
@@ -92,13 +92,13 @@ class FolderStore:
         return self._path(key)
 
     def child(self, prefix: str) -> FolderStore:
-        """The store in that folder below this one."""
+        """The store in a folder below this one."""
         return FolderStore(self._path(prefix), sleep=self._sleep)
 
     # Reading
 
     def get(self, key: str, most_bytes: int) -> Found | None:
-        """See ObjectStore.get. Raises UnreadableObject for what is not a regular file: reading a pipe would block."""
+        """See ObjectStore.get. Raises UnreadableObject if it is not a regular file: reading a pipe would block."""
         path = self._path(key)
         with _opened(path) as file:
             if file is None:
@@ -129,7 +129,7 @@ class FolderStore:
         return None if stat.S_ISDIR(found.st_mode) else _listed(key, found)
 
     def keys(self, prefix: str = "") -> list[str]:
-        """See ObjectStore.keys. Files that are not regular are listed too; reading them is an error."""
+        """See ObjectStore.keys. Special files are listed too; reading them is an error."""
         return [key for key, _ in _below(self._folder(prefix), f"{prefix}/" if prefix else "")]
 
     def list(self, prefix: str = "") -> list[Listed]:
@@ -285,7 +285,7 @@ def _unwritable(path: str, error: OSError) -> ObjectStoreError:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BinaryIO | None]:
-    """The file, open for reading; None if there is none. Opening a pipe does not block. Errors are named."""
+    """The file, open for reading; None if it is missing. Opening a pipe does not block. Raises our errors."""
     try:
         _announce("read", path)
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -312,7 +312,7 @@ def _require_regular(file: int, path: str) -> os.stat_result:
 
 
 def _below(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """The key and entry of each file at any depth. Errors are named."""
+    """The key and entry of each file at any depth. Raises our errors."""
     try:
         _announce("list", folder)
         with os.scandir(folder) as found:
@@ -340,9 +340,9 @@ def _listed(key: str, found: os.stat_result) -> Listed:
 
 @contextmanager
 def _locked(path: str, sleep: Callable[[float], None]) -> Iterator[bytes | None]:
-    """The content of a file while no other process can be in here for this file; None if there is no file.
+    """The content of a file, locked against other processes in this block; None if there is no file.
 
-    Raises StoreUnavailable if another process stays in here for LOCK_S.
+    Raises StoreUnavailable if another process holds the lock for LOCK_S.
     """
     waited_s = 0.0
     while True:
@@ -356,7 +356,7 @@ def _locked(path: str, sleep: Callable[[float], None]) -> Iterator[bytes | None]
             if not _lock(file):
                 if waited_s >= LOCK_S:
                     what = f"another process has been changing {path} for {LOCK_S:g} s"
-                    raise StoreUnavailable(what, hint="is it paused?")
+                    raise StoreUnavailable(what, hint="check whether that process is paused")
                 sleep(LOCK_POLL_S)
                 waited_s += LOCK_POLL_S
             elif _is_at(path, found):
@@ -396,7 +396,7 @@ def _put(path: str, write: Callable[[int], None]) -> None:
 
 
 def _remove_empty(path: str) -> None:
-    """Remove a folder that holds nothing but folders. Raises OSError if there is more."""
+    """Remove a folder that contains only folders. Raises OSError if there is anything else."""
     for folder, _, _ in os.walk(path, topdown=False):
         with suppress(FileNotFoundError):
             os.rmdir(folder)
@@ -480,7 +480,7 @@ def _openness(folder: str) -> int:
 
 
 def _hidden(folder: str) -> list[str]:
-    """The names in a folder that begin with a dot."""
+    """The names in a folder that start with a dot."""
     _announce("list", folder)
     with suppress(FileNotFoundError):
         return [name for name in os.listdir(folder) if name.startswith(".")]

@@ -17,7 +17,7 @@ Root: TypeAlias = ObjectStore | str | Path
 
 
 def open_store(root: Root, patience: Patience | None = None, credentials: Credentials | None = None) -> ObjectStore:
-    """The store of a path, file://PATH or the URL of a bucket; a store is returned as it is. `patience` and
+    """The store of a path, file://PATH or the URL of a bucket; a store is returned unchanged. `patience` and
     `credentials` are for buckets.
 
     Sends no request and creates nothing. Raises ObjectStoreError.
@@ -32,5 +32,5 @@ def open_store(root: Root, patience: Patience | None = None, credentials: Creden
         parts = urlsplit(text)
         if parts.netloc in ("", "localhost") and parts.path and not (parts.query or parts.fragment):
             return FolderStore(unquote(parts.path))
-        raise StoreNotFound(f"{text} is not a folder of this machine", hint="write it like this: file:///FOLDER")
+        raise StoreNotFound(f"{text} is not a folder on this machine", hint="write it like this: file:///FOLDER")
     return open_bucket(f"{scheme.lower()}://{rest}", patience, credentials)

@@ -1,4 +1,4 @@
-"""Pace: an upper limit for the bandwidth of uploads, so that training beside them keeps the rest for its data."""
+"""Pace: limits the bandwidth of uploads, so that training has the rest for its data."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 class Pace:
-    """Tells when the next bytes may be sent, so that they are at most `bytes_per_s` on average; None: at once."""
+    """Computes when the next bytes may be sent, for at most `bytes_per_s` on average; None: at once."""
 
     def __init__(self, bytes_per_s: float | None) -> None:
         self._bytes_per_s = bytes_per_s
         self._free_at = 0.0
 
     def wait_s(self, size_bytes: int, now_s: float) -> float:
-        """For how long to wait before `size_bytes` are sent, which this counts as sent."""
+        """How long to wait before sending `size_bytes`; counts them as sent."""
         if self._bytes_per_s is None:
             return 0.0
         begins = max(self._free_at, now_s)
@@ -24,7 +24,8 @@ class Pace:
 
 
 class PacedFile(io.BufferedReader):
-    """A file that is read no faster than `before` lets it: called with the bytes of each piece before that is read."""
+    """A file that is read only as fast as `before` allows, which is called with the size of each piece before the
+    read."""
 
     def __init__(self, path: Path, before: Callable[[int], None]) -> None:
         super().__init__(io.FileIO(path))

@@ -1,4 +1,4 @@
-"""Redirects: a store's answer never leads our requests elsewhere, because they carry credentials."""
+"""Redirects: requests do not follow a store's redirects, because they carry credentials."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import urllib.request
 
 
 class Stay(urllib.request.HTTPRedirectHandler):
-    """For urllib.request.build_opener: a redirect is an HTTPError, as other refusals are."""
+    """For urllib.request.build_opener: a redirect is an HTTPError, like other refusals."""
 
     def redirect_request(self, *_: object) -> None:
         """Follow none."""

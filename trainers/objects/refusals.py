@@ -1,6 +1,6 @@
-"""Turns the errors of obstore into ours.
+"""Converts the errors of obstore to ours.
 
-obstore has few kinds of errors; the HTTP status and the store's error code are in the text only. The codes:
+obstore has few kinds of errors; the HTTP status and the store's error code are only in the text. The codes:
 https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 https://cloud.google.com/storage/docs/xml-api/reference-status
 https://learn.microsoft.com/en-us/rest/api/storageservices/blob-service-error-codes
@@ -26,7 +26,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]{1,300})</Message>")
 _ROLE = re.compile(r"/latest/api/token|/latest/meta-data/|169\.254\.170\.2|/computeMetadata/v1/|/metadata/identity/")
-"""Where a machine's role is asked for, on the three clouds."""
+"""The addresses of the metadata services for a machine's role, on the three clouds."""
 _MISSING = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ContainerBeingDisabled", "ContainerDisabled"}
 _REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _CREDENTIALS = {
@@ -50,8 +50,8 @@ def of_bucket(error: Exception) -> bool:
 
 
 def require_final(error: Exception, place: Place) -> None:
-    """Raises an error if a conditional put was refused for another reason than that the object was changed: because
-    another request was in progress, or there is no bucket, or it is read-only."""
+    """Raises an error if a conditional put was refused for another reason than a changed object: because another
+    request was in progress, the bucket does not exist, or it is read-only."""
     text = str(error)
     code = _found(_CODE, text)
     if code in ("ConditionalRequestConflict", "OperationAborted"):
@@ -61,22 +61,22 @@ def require_final(error: Exception, place: Place) -> None:
 
 
 def named(error: Exception, place: Place) -> ObjectStoreError:
-    """Our error for one of obstore's, about something in `place`."""
+    """Our error for an error of obstore about something in `place`."""
     text, url, service = str(error), place.url, place.service
     status, code = _found(_STATUS, text), _found(_CODE, text)
     answer = " ".join(part for part in (status, code, _found(_MESSAGE, text)) if part)
     if SILENT in text:
-        return StoreUnavailable(f"{url}: {SILENT}", hint="the agent ends or restarts; it is asked again")
+        return StoreUnavailable(f"{url}: {SILENT}", hint="the agent is ending or restarting; Tradewind tries again")
     if _ROLE.search(text):
         return StoreDenied(f"{url}: there are no credentials, and this machine has no role", hint=service.credentials)
     if "No CA certificates" in text:
         return ObjectStoreError(
-            f"{url}: this machine has no certificates to recognize the store by",
+            f"{url}: this machine has no CA certificates to verify the store",
             hint="install them: apt-get install ca-certificates",
         )
     if code in _MISSING:
         make = service.made_by(place.bucket)
-        return StoreNotFound(f"{url}: the bucket does not exist", hint=f"correct its name, or make it: {make}")
+        return StoreNotFound(f"{url}: the bucket does not exist", hint=f"correct its name, or create it: {make}")
     if code in _REGION or status == "301" or "redirect without LOCATION" in text:
         return StoreNotFound(f"{url}: the bucket is in another region", hint=service.region)
     if code == "RequestTimeTooSkewed":
@@ -105,7 +105,7 @@ def _found(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """What went wrong, in few words: a time-out, or the end of the first line."""
+    """A short reason: a timeout, or the end of the first line."""
     if "kind: Timeout" in text:
         return "time-out"
     return text.partition("\n")[0].rpartition(" - ")[2][:200]

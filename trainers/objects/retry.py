@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 class Patience:
     """How long one request may take, and how often it is repeated, with random pauses that double each time
     (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/, "full jitter"). It is repeated more than
-    `tries` times if that takes less than `least_s`: some outages are errors that come at once.
+    `tries` times if that takes less than `least_s`, because in some outages errors come at once.
     """
 
     connect_s: float = 5.0
@@ -32,7 +32,7 @@ class Patience:
     monotonic: Callable[[], float] = time.monotonic
 
     def repeat(self, request: Callable[[bool], _T]) -> _T:
-        """The result of `request`. Its argument says whether an earlier try may have taken effect.
+        """The result of `request`. The argument of `request` says whether an earlier try may have taken effect.
 
         Raises the last error if all tries end in StoreThrottled or StoreUnavailable, and any other error at once.
         """

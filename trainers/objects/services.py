@@ -1,7 +1,7 @@
-"""Services: the object stores of the clouds, as far as they differ: URLs, settings, credentials, versions of objects.
+"""Services: the differences between the clouds' object stores: URLs, settings, credentials, versions of objects.
 
-Settings come from the environment variables that each cloud's own tools and obstore read; obstore's documentation lists
-them (https://developmentseed.org/obstore). Plain HTTP is used on this machine only, unless the service's ALLOW_HTTP
+Settings come from the environment variables that each cloud's tools and obstore read; obstore's documentation lists
+them (https://developmentseed.org/obstore). Plain HTTP is used only on this machine, unless the service's ALLOW_HTTP
 variable is true.
 """
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 
 
 ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
-"""The variable that names the storage account of containers."""
+"""The variable with the storage account of containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One kind of bucket. `form` is its URL as an example, `cloud` whose it is, `names` what its buckets may be called,
-    `naming` the same in words, `endpoints` the environment variables that may give it another address; the first one
-    that is set is used. `region`, `credentials` and `rights` are remedies; `make` is the command of the cloud's own
-    tool that makes a bucket (BUCKET) which keeps nothing that is deleted.
+    """One kind of bucket. `form` is an example of its URL, `cloud` its owner, `names` the pattern of valid bucket
+    names, `naming` the same in words, `endpoints` the environment variables that may set another address; the first one
+    that is set is used. `region`, `credentials` and `rights` are remedies; `make` is the command of the cloud's tool
+    that creates a bucket (BUCKET) without retention of deleted objects.
 
-    `by_generation`: whether the version of an object is a number that the store counts, and not its ETag.
-    `deletes_many`: whether one request deletes many objects, with the missing ones forgiven.
-    `copies_at_once`: whether a copy is complete when the store answers.
+    `by_generation`: whether the version of an object is a number that the store counts, instead of its ETag.
+    `deletes_many`: whether one request deletes many objects and ignores missing ones. `copies_at_once`: whether a copy
+    is complete when the store answers.
     """
 
     scheme: str
@@ -60,9 +60,9 @@ class Service:
     copies_at_once: bool = True
 
     def at_its_cloud(self, environ: Mapping[str, str] = os.environ) -> bool:
-        """Whether its buckets are reached at an address of its cloud, and not of another store (MinIO, Azurite)."""
+        """Whether its buckets are at an address of its cloud, not of another store (MinIO, Azurite)."""
         endpoint = next(filter(None, map(environ.get, self.endpoints)), "")
-        if not endpoint or self.cloud == "gcp":  # Google's may have an address of a private network
+        if not endpoint or self.cloud == "gcp":  # for Google, the address may be in a private network
             return True
         host = urlsplit(endpoint).hostname or ""
         if self.cloud == "aws":
@@ -70,15 +70,15 @@ class Service:
         return host.startswith(f"{environ.get(ACCOUNT, '')}.")
 
     def made_by(self, bucket: str) -> str:
-        """What makes a bucket that is not there."""
+        """How to create a missing bucket."""
         command = self.make.replace("BUCKET", bucket)
         if not self.at_its_cloud():
             return command
-        return f"tradewind up --cloud {self.cloud}, if it is that of store_root, else: {command}"
+        return f"tradewind up --cloud {self.cloud} if it is the bucket of store_root, otherwise: {command}"
 
     def plain_http(self, url: str) -> bool:
-        """Whether the endpoint has no TLS. Raises StoreDenied if it is another machine, and that was not allowed
-        explicitly."""
+        """Whether the endpoint has no TLS. Raises StoreDenied if it is on another machine and this is not explicitly
+        allowed."""
         endpoint = next(filter(None, map(os.environ.get, self.endpoints)), "")
         parts = urlsplit(endpoint)
         if parts.scheme != "http":
@@ -86,14 +86,14 @@ class Service:
         if os.environ.get(self.allow_http, "").lower() in ("1", "true") or _is_here(parts.hostname or ""):
             return True
         raise StoreDenied(
-            f"{url}: the endpoint {endpoint} is another machine, without encryption",
+            f"{url}: the endpoint {endpoint} is on another machine, without encryption",
             hint=f"use https://, or set {self.allow_http}=true if the network is yours",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A folder of a bucket; `prefix` "" is all of it."""
+    """A folder of a bucket; `prefix` "" is the whole bucket."""
 
     service: Service
     bucket: str
@@ -137,13 +137,13 @@ def _gcs(bucket: str, options: Mapping[str, Any], credentials: Credentials | Non
 
 
 def _blob(container: str, options: Mapping[str, Any], credentials: Credentials | None) -> Clients:
-    """Raises StoreNotFound if no account is named."""
+    """The clients of a container. Raises StoreNotFound if no account is set."""
     from obstore.store import AzureStore
 
     account = os.environ.get(ACCOUNT)
     if not account:
         raise StoreNotFound(
-            f"az://{container} is a container of a storage account that is not named",
+            f"the storage account of the container az://{container} is not set",
             hint=f"set {ACCOUNT}",
         )
     asked = credentials or of_this_machine()
@@ -178,8 +178,8 @@ S3 = Service(
     region="set AWS_REGION to the bucket's region",
     credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     rights="check the credentials (AWS_ACCESS_KEY_ID and so on); they need s3:GetObject, s3:PutObject, s3:DeleteObject "
-    "and s3:ListBucket there. All accounts share the names of buckets: if this one is not yours, choose another "
-    "(tradewind up --cloud aws makes that of store_root)",
+    "and s3:ListBucket there. Bucket names are unique across all accounts: if this bucket is not yours, choose another "
+    "name (tradewind up --cloud aws creates the bucket of store_root)",
     make="aws s3 mb s3://BUCKET",
     open=_s3,
     deletes_many=True,
@@ -195,8 +195,8 @@ GCS = Service(
     region="check the bucket's name and GOOGLE_BASE_URL",
     credentials="set GOOGLE_APPLICATION_CREDENTIALS, or run: gcloud auth application-default login",
     rights="check the credentials (GOOGLE_APPLICATION_CREDENTIALS); they need the role roles/storage.objectUser there. "
-    "All accounts share the names of buckets: if this one is not yours, choose another (tradewind up --cloud gcp makes "
-    "that of store_root)",
+    "Bucket names are unique across all accounts: if this bucket is not yours, choose another name (tradewind up "
+    "--cloud gcp creates the bucket of store_root)",
     make="gcloud storage buckets create gs://BUCKET --uniform-bucket-level-access --soft-delete-duration=0",
     open=_gcs,
     by_generation=True,
@@ -210,7 +210,7 @@ BLOB = Service(
     endpoints=("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
     allow_http="AZURE_ALLOW_HTTP",
     region="check AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ENDPOINT",
-    credentials="set AZURE_CLIENT_ID and its companions or AZURE_STORAGE_ACCOUNT_KEY, or run: az login",
+    credentials="set AZURE_CLIENT_ID and so on or AZURE_STORAGE_ACCOUNT_KEY, or run: az login",
     rights="check the credentials (AZURE_CLIENT_ID, AZURE_STORAGE_ACCOUNT_KEY and so on); they need the role Storage "
     "Blob Data Contributor there",
     make="az storage container create --name BUCKET --auth-mode login",
@@ -222,7 +222,7 @@ FORMS = " or ".join(service.form for service in SERVICES.values())
 
 
 def place_of(url: str) -> Place:
-    """The folder of a bucket that an URL names. Raises StoreNotFound."""
+    """The folder of a bucket for a URL. Raises StoreNotFound."""
     parts = urlsplit(url)
     service = SERVICES.get(parts.scheme)
     if service is None:
@@ -230,20 +230,20 @@ def place_of(url: str) -> Place:
     prefix = parts.path.strip("/")
     hint = f"write it like this: {service.form}"
     if parts.netloc and not service.names.fullmatch(parts.netloc):
-        hint += f"; the name of a bucket there has {service.naming}{_such_as(service, parts.netloc)}"
+        hint += f"; bucket names there have {service.naming}{_such_as(service, parts.netloc)}"
     elif parts.netloc and not parts.query and not parts.fragment and (prefix == "" or is_key(prefix)):
         return Place(service, parts.netloc, prefix)
     raise StoreNotFound(f"{url} is not the URL of a bucket", hint=hint)
 
 
 def _such_as(service: Service, bucket: str) -> str:
-    """The most similar name that a bucket can have, if there is one."""
+    """The most similar valid name of a bucket, if there is one."""
     name = re.sub("[^a-z0-9]+", "-", bucket.lower()).strip("-")
     return f", such as {name}" if service.names.fullmatch(name) else ""
 
 
 def _meant(url: str) -> str:
-    """The URL in our form of one that other tools use for the same; else the forms."""
+    """Our URL for the same place, if this is a URL of another tool; otherwise the valid forms."""
     for form, ours in _FOREIGN:
         found = form.fullmatch(url)
         if found:
@@ -258,7 +258,7 @@ _FOREIGN = (
     (re.compile(r"(?:abfss?|azure|adl)://([^@/]+)(/[^?#]*)?"), r"az://\1\2"),
     (re.compile(rf"https://{_AZURE_HOST}/([^/?#]+)(/[^?#]*)?"), r"az://\1\2"),
 )
-"""URLs of other tools, and ours for the same place."""
+"""URLs of other tools, and our URLs for the same place."""
 
 
 def _is_here(host: str) -> bool:

@@ -4,8 +4,8 @@
 
 Loading runs the top level of the job's modules, which may do anything, so the memory of this process is limited to
 BYTES, and the caller ends it after a timeout. The verdict is {"permanent", "error", "takes"}; the first two are empty
-if all is well. There is no verdict if the program ended the process. "takes" maps each parameter to its annotation as
-Python writes it; the caller decides which values fit.
+if there is no error. There is no verdict if the program ended the process. "takes" maps each parameter to its
+annotation as Python source; the caller decides which values fit.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def parameter_types(function: object) -> dict[str, str]:
 
 
 def _written(annotation: object) -> str:
-    """As written in the source, if the module keeps its annotations as text."""
+    """The annotation as in the source, if the module keeps its annotations as text."""
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 

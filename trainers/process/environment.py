@@ -1,8 +1,8 @@
 """The environment of a job: a virtual environment that is set up once per machine and used by all its runs.
 
     ROOT/KEY/            a virtual environment that also sees the site's packages, so that torch is not installed again
-    ROOT/KEY/complete    written last; without it, an interrupted set-up left the folder, and it is built again; so it
-                         is without its Python
+    ROOT/KEY/complete    written last; if it or the environment's Python is missing, the set-up was interrupted, and
+                         the environment is built again
     ROOT/KEY.lock        held exclusively while building, shared by all users
 
 A build removes environments that have not been used for UNUSED_S.
@@ -48,7 +48,7 @@ class Environment:
     """A complete environment.
 
     `lock` is a descriptor: while it, or a copy inherited by another process, is open, the environment is not removed.
-    `built` says whether it was set up for this run.
+    `built`: whether it was set up for this run.
     """
 
     folder: Path
@@ -72,7 +72,7 @@ class Builder:
     """Sets up environments in `root`. Output goes to the descriptor `log`; the end of it that an error quotes is masked
     here, before it is cut.
 
-    While something runs, `gone` is polled: once it returns True, everything is ended and SystemExit raised.
+    While a command runs, `gone` is polled: when it returns True, everything is ended and SystemExit raised.
     """
 
     root: Path
@@ -126,8 +126,8 @@ class Builder:
     def _build_anew(
         self, folder: Path, setup: SetupSpec, secrets: Mapping[str, str], lock: int, give_up_s: float
     ) -> None:
-        """Build in an empty folder, which is removed if that fails: what is half made must neither be used nor take
-        up a disk that may be full."""
+        """Build in an empty folder, which is removed on failure: an incomplete environment must not be used, and must
+        not take space on a disk that may be full."""
         _remove(folder)
         try:
             self._build(folder, setup, secrets, lock, give_up_s)
@@ -135,7 +135,7 @@ class Builder:
                 raise SetupError(f"the set-up has removed {_python(folder)}", hint=_REMEDY)
             (folder / _COMPLETE).touch()
         except BaseException:
-            with suppress(OSError):  # the error that is raised matters more, and the next set-up removes it or fails
+            with suppress(OSError):  # the raised error matters more, and the next set-up removes the folder or fails
                 _remove(folder)
             raise
 
@@ -150,7 +150,7 @@ class Builder:
 
         options = ["--system-site-packages", *(["--without-pip"] if borrows_pip else [])]
         run([python, "-m", "venv", *options, str(folder)], os.environ, "python -m venv")
-        if same:  # a virtual environment made from another one does not see that one's packages
+        if same:  # a virtual environment created from another one does not see its packages
             lines = [f"import site; site.addsitedir({path!r})" for path in _site_packages()]
             (packages / "tradewind-site.pth").write_text("".join(f"{line}\n" for line in lines))
         with suppress(FileExistsError):
@@ -175,8 +175,8 @@ class Builder:
         lock: int,
         give_up_s: float,
     ) -> None:
-        """Run one command to its end. Its processes inherit the lock, so that those that outlive this process still
-        hold it.
+        """Run one command to its end. Its processes inherit the lock, so that they hold it even if they outlive this
+        process.
         """
         self._log(shown)
         self._tail.clear()
@@ -207,9 +207,7 @@ class Builder:
             raise SetupError(message, hint=_remedy(child.returncode, self._tail))
 
     def _follow(self, child: subprocess.Popen[bytes], output: int, setup: SetupSpec, give_up_s: float) -> None:
-        """Copy the output until the command has ended; a process that it leaves behind may keep the pipe
-        open longer.
-        """
+        """Copy the output until the command has ended; a process left behind may keep the pipe open longer."""
         end = _End(self._tail)
         masked = Stream(self._mask, end.write)
         last_reads = _LAST_READS
@@ -235,7 +233,7 @@ class Builder:
         return SetupError(message, hint="make it shorter, or raise stalls.setup_fail_after_s")
 
     def _after_output(self, what: str) -> str:
-        """The end of the output, then `what` with its last line: events quote the last line of an error."""
+        """The end of the output, then `what` and its last line: events quote the last line of an error."""
         tail = self._tail[-SHOWN_LINES:]
         return "\n".join([*tail, f"{what}: {tail[-1]}" if tail else what])
 
@@ -247,7 +245,7 @@ class Builder:
             os.write(self.log, data)
 
     def _remove_unused(self, but: str) -> None:
-        """Remove environments that are not in use and have not been for UNUSED_S, by the file system's clock."""
+        """Remove environments that have been unused for UNUSED_S, by the file system's clock."""
         os.utime(self.root)
         now_s = self.root.stat().st_mtime
         for lock_file in self.root.glob("*.lock"):
@@ -266,7 +264,7 @@ class Builder:
 
 @dataclass(slots=True)
 class _End:
-    """Keeps the last lines of what is written, each cut, in `lines`."""
+    """Keeps the last lines of the output in `lines`, each cut to a maximum length."""
 
     lines: list[str]
     _rest: bytes = b""
@@ -299,20 +297,20 @@ def named_errors(path: Path) -> Iterator[None]:
         what = f"the set-up cannot write {error.filename or path}: {error.strerror or error}"
         if error.errno in _NO_ROOM:
             raise SetupError(what, hint=_MAKE_ROOM) from error
-        raise SetupError(what, hint=f"make {path} and all in it writable for this user, or remove it") from error
+        raise SetupError(what, hint=f"make {path} and its content writable for this user, or remove it") from error
 
 
 def _remedy(status: int, output: list[str]) -> str:
-    """What to do about a command that ended with this exit status (minus a signal's number) after this output."""
+    """The remedy for a command that ended with this exit status (minus a signal's number) after this output."""
     if status in _TOO_LARGE or any(sign in line for line in output for sign in _NO_ROOM_SIGNS):
         return _MAKE_ROOM
     if status in _KILLED:
-        return "the machine may have run out of memory: ask for more (resources.memory), or install less at once"
+        return "the machine may have run out of memory: request more (resources.memory), or install less at once"
     return _REMEDY
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, also what is read-only in it. Raises OSError if anything is left."""
+    """Remove a folder, including read-only content. Raises OSError if anything is left."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
@@ -352,7 +350,7 @@ def _ended(child: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _write_pip(environment: Environment) -> None:
-    """The commands `pip` and `pip3`, which run the site's pip for this environment."""
+    """Write the commands `pip` and `pip3`, which run the site's pip for this environment."""
     for name in ("pip", "pip3"):
         command = environment.folder / "bin" / name
         command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(environment.python))} -m pip "$@"\n')

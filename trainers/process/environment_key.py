@@ -1,4 +1,4 @@
-"""The key of an environment: a hash of everything its set-up depends on, so that equal ones are built once
+"""The key of an environment: a hash of everything that its set-up depends on, so that equal environments are built once
 per machine.
 """
 
@@ -22,7 +22,7 @@ _INCLUDED = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[\s=]\s*(\S+)")
 
 
 def key_of(setup: SetupSpec) -> str:
-    """32 hexadecimal digits from the command, the requirements, the Python version, the files and folders that these
+    """32 hexadecimal digits from the command, the requirements, the Python version, the files and folders that they
     name, and the variables that they use. Values of secrets are not included.
     """
     digest = hashlib.blake2b(digest_size=16)
@@ -60,7 +60,7 @@ def _words(command: str) -> Iterator[str]:
 
 
 def _named(folder: Path, name: str, seen: set[Path]) -> Iterator[str | bytes]:
-    """The content of what a name names, and of the files of requirements that it includes."""
+    """The content of a named file or folder, and of the requirements files that it includes."""
     pending = [(folder, name)]
     while pending:
         folder, name = pending.pop()
@@ -87,7 +87,7 @@ def _content(path: Path) -> bytes:
 
 
 def _package(folder: Path) -> Iterator[str | bytes]:
-    """The source files of a folder that is installed."""
+    """The source files of an installed folder."""
     found = 0
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts

@@ -1,9 +1,9 @@
-"""Runs the processes of this machine in a run of several: starts them, collects their output and ends them together.
+"""Runs this machine's processes of a run with several: starts them, collects their output and ends them together.
 
-The process that has loaded torch forks one child per rank, so that none of them loads it again. Each executes the spec
-like a single process would (trainers.runner). This process stays, copies their output to the run's log with the rank
-before each line, ends the others when one has died, and then publishes the final report (trainers.process.verdict):
-what the ranks wrote is in the log by then.
+The process that has loaded torch forks one child per rank, so that no child loads it again. Each child executes the
+spec like a single process (trainers.runner). The parent copies their output to the run's log with the rank before each
+line. When one child dies, it ends the others, and then publishes the final report (trainers.process.verdict): at that
+time, the log has all output of the ranks.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def launch(
         shown = _progress(control.path) or Progress()
         final = verdict(ends, shown)
         if final.error is not None:
-            log.write(f"{final.error.splitlines()[0]}\n".encode(errors="backslashreplace"))  # the rest is in it
+            log.write(
+                f"{final.error.splitlines()[0]}\n".encode(errors="backslashreplace")
+            )  # the log already has the rest
         control.write_progress(final)
     return final.state
 
@@ -90,7 +92,7 @@ class _Child:
 
 
 class _Crew:
-    """The children, and what they write."""
+    """The child processes and their output."""
 
     def __init__(self, grace_s: float) -> None:
         self.children: list[_Child] = []
@@ -118,14 +120,14 @@ class _Crew:
         self._selector.register(child.output, selectors.EVENT_READ, child)
 
     def watch(self) -> list[RankEnd]:
-        """Follow all children to their ends; returns these in their order."""
+        """Follow all children until they end; returns the ends in order of time."""
         while len(self._ends) < len(self.children):
             left_s = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
             for key, _ in self._selector.select(left_s):
                 child: _Child = key.data
                 if key.fd == child.handle:
                     self._reap(child)
-                elif not child.reaped:  # else its output was copied to the end, in this same answer
+                elif not child.reaped:  # otherwise its output was already copied to the end
                     self._copy(child)
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._signal(signal.SIGKILL)
@@ -133,7 +135,7 @@ class _Crew:
         return self._ends
 
     def end(self) -> None:
-        """Leave no child behind, whatever happened."""
+        """End all children, in any case."""
         for child in self.children:
             if not child.reaped:
                 os.kill(child.pid, signal.SIGKILL)
@@ -143,7 +145,7 @@ class _Crew:
         self._selector.close()
 
     def show_stacks(self) -> None:
-        """Have every rank write the stacks of its threads to its output."""
+        """Make every rank write the stacks of its threads to its output."""
         for child in self.children:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(child.handle, STACKS_SIGNAL)
@@ -165,7 +167,7 @@ class _Crew:
         child.reaped = True
         self._selector.unregister(child.handle)
         if child.output in self._selector.get_map():
-            while self._copy(child):  # a child of it may keep the pipe open for longer: that is not awaited
+            while self._copy(child):  # its own child may keep the pipe open longer; do not wait for that
                 pass
         child.stream.close()
         child.lines.close()
@@ -183,7 +185,7 @@ class _Crew:
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to every child that still runs."""
         for child in self.children:
-            if not child.reaped and not _has_ended(child.pid):  # else that was its own doing
+            if not child.reaped and not _has_ended(child.pid):  # otherwise it ended by itself
                 child.by_us = True
                 signal.pidfd_send_signal(child.handle, number)
 
@@ -193,7 +195,7 @@ def _has_ended(pid: int) -> bool:
 
 
 class _Lines:
-    """Writes complete lines to the log, each with a mark, and remembers the last ones."""
+    """Writes complete lines to the log, each with a prefix, and remembers the last ones."""
 
     def __init__(self, mark: bytes, log: IO[bytes]) -> None:
         self._mark, self._log = mark, log
@@ -211,7 +213,7 @@ class _Lines:
                 self._log.write(b"".join(self._mark + line + b"\n" for line in lines))
 
     def close(self) -> None:
-        """Write the last line even if it is not complete."""
+        """Write the last line even if it is incomplete."""
         if self._partial:
             self.write(b"\n")
 
@@ -220,7 +222,7 @@ class _Lines:
 
 
 def _become(rank: Rank, output: int, parent: int, run_rank: Callable[[Rank], TrainerState]) -> NoReturn:
-    """The life of a forked child: it must never return into the code of its parent."""
+    """Run a forked child; it must never return to the code of its parent."""
     status = 1
     try:
         _forget_exit_handlers()
@@ -243,18 +245,18 @@ def _become(rank: Rank, output: int, parent: int, run_rank: Callable[[Rank], Tra
 
 
 def _forget_exit_handlers() -> None:
-    """Leave what is to happen at the end of the parent to the parent, such as the removal of its temporary folders."""
+    """Forget the parent's exit handlers, such as the removal of its temporary folders: only the parent runs them."""
     atexit._clear()
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
-    # Libraries that are already loaded registered these; they concern whatever this process will create.
+    # Loaded libraries registered these; they apply to objects that this process will create.
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
     atexit.register(logging.shutdown)
     atexit.register(multiprocessing.util._exit_function)  # type: ignore[attr-defined]
 
 
 def _run_exit_handlers() -> None:
-    """What Python does at the end of a process: join threads, then call what was registered with atexit."""
+    """Do what Python does at the end of a process: join threads, then call the atexit handlers."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
 

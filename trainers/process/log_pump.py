@@ -2,9 +2,9 @@
 
     python -m trainers.process.log_pump        (started by MaskedLog; its settings come over a pipe, not as arguments)
 
-All output of the run, including C libraries and children, goes through a pipe. The process outlives the run, so the
-last output of a dying run is still written; it ends when the last writing process is gone. A full disk loses output,
-which is noted in the log, and never stops the run.
+All output of the run, including C libraries and children, goes through a pipe. The process outlives the run, so that
+the last output of a dying run is still written; it ends when the last writing process is gone. With a full disk, output
+is lost, which the log notes, but the run never stops.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MaskedLog:
         try:
             os.write(self.descriptor, self._word)
         except BrokenPipeError:
-            return  # the process was killed: its output is lost, but the run can still report
+            return  # the log process was killed: output is lost, but the run can still report
         self._await(SETTLE_S)
 
     def _await(self, patience_s: float) -> bool:
@@ -70,7 +70,7 @@ class MaskedLog:
 def main() -> int:
     """Copy standard input to the log with secrets masked, until its end. Returns 0."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # meant for the run, which may still write output
+        signal.signal(number, signal.SIG_IGN)  # the signals are for the run, which may still write output
     with os.fdopen(_SETTINGS, "rb") as file:
         settings = json.load(file)
     log = os.open(settings["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)

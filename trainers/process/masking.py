@@ -7,8 +7,8 @@ For each value, and each line of a multi-line value, these forms are masked:
 - percent-encoded, with the sets of safe characters that libraries use, in upper or lower case;
 - base64, standard and URL-safe, with any number of bytes before and after it; hexadecimal without separators.
 
-`[secret NAME]` replaces them. A value shorter than MIN_CHARACTERS is not masked: it would occur in innocent text, and
-masking it there would reveal it. Nothing else is found: part of a value, a value with something in between (wrapped
+`[secret NAME]` replaces them. A value shorter than MIN_CHARACTERS is not masked: it would occur in other text, and
+masking it there would reveal it. Other forms are not found: part of a value, a value with something in between (wrapped
 lines, colour codes, separators), other encodings, three nested encodings, or anything computed from it.
 """
 
@@ -23,8 +23,7 @@ from urllib.parse import quote, quote_plus
 
 MIN_CHARACTERS = 5
 MAX_CHARACTERS = 16 << 10
-"""Limit for the length of a value, enforced where secrets are accepted: the forms to search for take about fifty times
-as much.
+"""The longest value, enforced where secrets are accepted: the forms to search for take about fifty times as much.
 """
 
 _HEAD = MIN_CHARACTERS  # bytes that identify a candidate; no form is shorter
@@ -40,10 +39,10 @@ _AS_MARKUP = (  # quotation marks and apostrophes of: text, html.escape, markups
 
 
 class Mask:
-    """Knows the values of `secrets` by name, one or several per name.
+    """Masks the values of `secrets`, one or several per name.
 
     `words` are byte strings of at least MIN_CHARACTERS that are removed without a replacement. `forms_of` is `forms`,
-    or a cached version of it. A text is scanned once, regardless of how many and how long the values are.
+    or a cached version of it. A text is scanned once, regardless of the number and length of the values.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Mask:
             return masked.decode("utf-8", "replace")
 
     def data(self, data: bytes) -> bytes:
-        """`data` without the values; `data` must be complete."""
+        """`data` without the values; `data` must not be a part of a longer output."""
         kept, at = list[bytes](), 0
         for begin, form in self.matches(data, 0):
             kept += (data[at:begin], self.instead(form))
@@ -92,7 +91,7 @@ class Mask:
         return b"" if name is None else f"[secret {name}]".encode()
 
     def matches(self, data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-        """Every occurrence from `start` on: its position and its form."""
+        """All occurrences from `start` on: position and form."""
         at = start
         while (maybe := self._maybe.search(data, at)) is not None:
             begin = maybe.start()
@@ -125,7 +124,7 @@ class Stream:
     """Masks output as it arrives, including values split between pieces: a possible beginning of a value is held back.
 
     At most the length of one value is held back. `met` is called for each of the mask's words, after the output before
-    it was passed on.
+    the word was passed on.
     """
 
     def __init__(self, mask: Mask, out: Callable[[bytes], None], met: Callable[[], None] = lambda: None) -> None:
@@ -154,7 +153,7 @@ class Stream:
                 self._give(instead) if instead else self._met()
                 at = begin + len(form)
                 if at > held_from:
-                    break  # what looked like the beginning of a value was the end of another
+                    break  # the apparent beginning of a value was the end of another
             if at <= held_from:
                 break
         self._give(data[at:held_from])
@@ -197,7 +196,7 @@ def _forms(value: str) -> Iterator[bytes]:
 
 
 def _as_literal(value: str) -> Iterator[str]:
-    """As part of a JSON string, including JSON for web pages, or of a Python string."""
+    """The value as part of a JSON string, including JSON for web pages, or of a Python string."""
     for text in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
         yield text
         yield text.replace("/", "\\/")
@@ -207,22 +206,22 @@ def _as_literal(value: str) -> Iterator[str]:
 
 
 def _inside_quotes(shown: str) -> tuple[str, str]:
-    """Both ways in which Python writes apostrophes, for a value followed by `'"`, which is removed: the quotes around a
-    larger text may differ from those around the value alone.
+    """Both forms in which Python writes apostrophes, for a value followed by `'"`, which is removed: a larger text may
+    have other quotes than the value alone.
     """
     escaped = shown[:-4]
     return escaped, escaped.replace("\\'", "'")
 
 
 def _as_markup(value: str) -> Iterator[str]:
-    """As part of an HTML or XML document."""
+    """The value as part of an HTML or XML document."""
     text = html.escape(value, quote=False)
     for quotation_mark, apostrophe in _AS_MARKUP:
         yield text.replace('"', quotation_mark).replace("'", apostrophe)
 
 
 def _as_word(value: str) -> Iterator[str]:
-    """Within single or double quotes of a shell (shlex.quote, `set -x`), YAML, SQL or CSV."""
+    """The value in single or double quotes of a shell (shlex.quote, `set -x`), YAML, SQL or CSV."""
     for apostrophe in ("'\"'\"'", "'\\''", "''"):
         yield value.replace("'", apostrophe)
     yield value.replace('"', '""')
@@ -230,5 +229,5 @@ def _as_word(value: str) -> Iterator[str]:
 
 
 def _one_of(column: Iterable[int]) -> bytes:
-    """A pattern that matches any of these bytes; none if there are none."""
+    """A pattern that matches any of these bytes; it matches nothing if there are none."""
     return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(set(column))) + b"]" if column else b"(?!)"

@@ -1,18 +1,18 @@
-"""The folder to which a program without attach() writes its checkpoints, where those of the job go to a bucket.
+"""The folder to which a program without attach() writes its checkpoints, if the job's checkpoints go to a bucket.
 
 The program sees a folder of its machine. While it runs, its files are copied to the bucket; the job's next run finds
-them in its folder, on whatever machine that is. Kept are states of the whole folder, each with the files that were
-complete when it was taken:
+them in its folder on any machine. The bucket has states of the whole folder, each with the files that were complete
+when it was taken:
 
     <root>/<job>/own/states/<generation>-<number>.json   path, size and hash of each file, after its files
     <root>/<job>/own/files/<generation>-<blake2b of the content>
 
-Runs do not share files, and one that has lost the job can write one more state at most. So it cannot delete what a
-newer run needs, however long it was paused.
+Runs do not share files, and a run that has lost the job can write at most one more state. So even after a long pause,
+it cannot delete files that a newer run needs.
 
-A file counts as complete if it has not changed between two looks, PAUSE_S apart; until then, its previous content stays
-in the state. So a program that writes a checkpoint under another name and renames it loses at most what it wrote since
-the last look. When the program has ended, all files are complete.
+A file counts as complete if it has not changed between two checks, PAUSE_S apart; until then, its previous content
+stays in the state. So a program that writes a checkpoint under another name and renames it loses at most the data since
+the last check. When the program has ended, all files are complete.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from trainers.objects.pace import Pace, PacedFile
 
 PAUSE_S = 10.0
 KEPT = 2
-"""States: the newest may be damaged, and a run that has just lost the job may add one."""
+"""The number of kept states: the newest may be damaged, and a run that has just lost the job may add one."""
 _STATES, _FILES, _PIECE_BYTES, _MOST_BYTES = "own/states", "own/files", 16 << 20, 64 << 20
 _LONGEST_NAME, _OLDER = 255, "an older state is used"
 _FILE = re.compile(r"(\d{1,15})-([0-9a-f]{64})")
@@ -47,7 +47,7 @@ _STATE = re.compile(r"(\d{1,15})-(\d{1,15})\.json")
 
 
 class _Look(NamedTuple):
-    """What tells whether a file has changed."""
+    """The properties of a file that show whether it has changed."""
 
     size_bytes: int
     modified_ns: int
@@ -55,7 +55,7 @@ class _Look(NamedTuple):
 
 
 class OwnFolder:
-    """`folder` of this machine and what the store has of it, for a run of `generation`."""
+    """`folder` of this machine and its copy in the store, for a run of `generation`."""
 
     def __init__(
         self, folder: Path, root: ObjectStore, job: str, generation: int, max_upload_bytes_per_s: float | None = None
@@ -66,11 +66,11 @@ class OwnFolder:
         self._storing = threading.Lock()
         self._objects = root.child(job)
         self._seen: dict[str, _Look] = {}
-        self._stored: dict[str, tuple[_Look | None, list[Any]]] = {}  # the look may be that of another machine: None
+        self._stored: dict[str, tuple[_Look | None, list[Any]]] = {}  # None: stored by another machine
         self._number = 0
 
     def restore(self) -> None:
-        """Make the folder, with the newest state whose files are intact. It appears when it is complete.
+        """Create the folder, with the newest state whose files are intact. It appears when it is complete.
 
         Raises DamagedCheckpoint if there are states and none is intact, and ObjectStoreError.
         """
@@ -94,7 +94,7 @@ class OwnFolder:
         self._folder.mkdir(parents=True)
 
     def store(self, *, ended: bool = False) -> None:
-        """Copy what is complete and has changed; `ended`: the program writes no more.
+        """Copy the complete files that have changed; `ended`: the program no longer writes.
 
         Raises FencedError if another run owns the job, and ObjectStoreError.
         """
@@ -118,7 +118,7 @@ class OwnFolder:
         self._stored = found
 
     def _looks(self) -> dict[str, _Look]:
-        """Of each file, by its path in the folder."""
+        """The look at each file, by its path in the folder."""
         found = {}
         for place, _, names in os.walk(self._folder):
             for name in names:
@@ -128,7 +128,7 @@ class OwnFolder:
         return found
 
     def _look(self, path: str) -> _Look | None:
-        """None for what is not a file, or is gone."""
+        """The look at a path; None if it is not a file, or is gone."""
         try:
             told = (self._folder / path).lstat()
         except FileNotFoundError:
@@ -136,7 +136,7 @@ class OwnFolder:
         return _Look(told.st_size, told.st_mtime_ns, told.st_ino) if stat.S_ISREG(told.st_mode) else None
 
     def _put(self, path: str, look: _Look) -> list[Any] | None:
-        """Copy a file; None if it has changed meanwhile or is gone."""
+        """Copy a file; None if it has changed in the meantime or is gone."""
         try:
             with PacedFile(self._folder / path, self._wait) as file:
                 digest = hashlib.file_digest(file, _hash).hexdigest()
@@ -151,7 +151,7 @@ class OwnFolder:
         return [name, look.size_bytes] if self._look(path) == look else None
 
     def hurry(self) -> None:
-        """Somebody waits for what is being stored: the limit of bandwidth is over."""
+        """Store without a bandwidth limit from now on, because something waits for it."""
         self._hurried.set()
 
     def _wait(self, size_bytes: int) -> None:
@@ -167,7 +167,7 @@ class OwnFolder:
         self._collect([*states, (self._generation, self._number, key)])
 
     def _collect(self, states: list[tuple[int, int, str]]) -> None:
-        """Delete what no kept state needs."""
+        """Delete files that no kept state needs."""
         needed = set[str]()
         for _, _, key in states[-KEPT:]:
             try:
@@ -180,7 +180,7 @@ class OwnFolder:
         self._objects.delete(*(key for _, _, key in states[:-KEPT]), *unused)
 
     def _states(self) -> list[tuple[int, int, str]]:
-        """(generation, number, key) of all that this run may use, in ascending order."""
+        """(generation, number, key) of all states that this run may use, in ascending order."""
         names = [(_STATE.fullmatch(key[len(_STATES) + 1 :]), key) for key in self._objects.keys(_STATES)]
         found = sorted((int(name[1]), int(name[2]), key) for name, key in names if name)
         return [state for state in found if state[0] <= self._generation]
@@ -207,13 +207,13 @@ class OwnFolder:
                 done.update(piece)
                 file.write(piece)
                 if not piece:
-                    break  # whatever size the state claims
+                    break  # for any size that the state claims
         if done.hexdigest() != name.rpartition("-")[2]:
             raise DamagedCheckpoint(f"{target.name}: {self._objects.where(key)} is missing or altered", hint=_OLDER)
 
 
 def _files(state: Any) -> dict[str, tuple[str, int]]:
-    """What a state says, checked: a program can write states of its own, whose hashes match. Raises ValueError,
+    """The checked files of a state: a program can write its own states, whose hashes match. Raises ValueError,
     LookupError and TypeError."""
     found, folders = dict[str, tuple[str, int]](), set[str]()
     for path, (name, size_bytes) in dict.items(state["files"]):
@@ -237,7 +237,7 @@ def _hash() -> hashlib.blake2b:
 
 @contextmanager
 def followed(own: OwnFolder) -> Iterator[None]:
-    """Store the folder while a program runs, and when it has ended, whatever ended it. What fails is tried again."""
+    """Store the folder while a program runs, and after any kind of end. Failures are retried."""
     over = threading.Event()
 
     def follow() -> None:
@@ -256,10 +256,10 @@ def followed(own: OwnFolder) -> Iterator[None]:
 
 
 def try_store(own: OwnFolder, *, ended: bool = False) -> None:
-    """Like OwnFolder.store; what fails is said."""
+    """Like OwnFolder.store, but failures are written to standard error."""
     try:
         own.store(ended=ended)
     except FencedError:
         pass  # another run has the job
     except (TrainerError, OSError) as error:
-        sys.stderr.write(f"the folder of the program's own checkpoints could not be stored: {error}\n")
+        sys.stderr.write(f"the program's checkpoint folder could not be stored: {error}\n")

@@ -1,18 +1,18 @@
-"""A trainer process without a job yet: it loads what every trainer needs, then waits for a spec to execute.
+"""A trainer process without a job: it loads the libraries that every trainer needs, then waits for a spec to execute.
 
     python -m trainers.process.prewarm FOLDER [DESCRIPTOR]
 
-A node starts one while its site's own software starts, because loading torch is most of a cold start. The driver
-connects to `trainer.sock` in FOLDER and stays connected. Messages are lines of JSON:
+A node starts one while its site's software starts, because loading torch is most of a cold start. The driver connects
+to `trainer.sock` in FOLDER and stays connected. Messages are lines of JSON:
 
-    from it:  {"state": "prepared" | "failed", "error"}, and {"state", "error"} when the run has ended
-    to it:    {"spec", "secrets"}, once; optionally {"setup", "secrets"} first, answered like the initial preparation
+    from the process:  {"state": "prepared" | "failed", "error"}, and {"state", "error"} when the run has ended
+    to the process:    {"spec", "secrets"}, once; optionally {"setup", "secrets"} first, answered like the preparation
 
-A job with its own environment cannot use what was loaded: after the set-up this process is replaced by that
+A job with its own environment cannot use the loaded libraries: after the set-up, this process is replaced by that
 environment's Python, which loads its own libraries and inherits the connection to the driver as DESCRIPTOR.
 
-When the driver disconnects, the process ends at once: a run that nobody can stop must not continue. The process that
-started it writes its exit status to `trainer.exit`, which the driver reads.
+When the driver disconnects, the process ends at once: a run that cannot be stopped must not continue. The parent
+process writes its exit status to `trainer.exit`, which the driver reads.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ class Trainer:
             os.close(directory)
 
     def messages(self) -> Generator[PrewarmReply, None, None]:
-        """Its messages until it is gone (a forked child may keep the connection open longer) or sends too much at once.
+        """The messages of the process, until it is gone (a forked child may keep the connection open longer) or sends
+        too much at once.
 
-        The job's own code runs in that process, so a message may contain anything.
+        The job's code runs in that process, so a message may contain anything.
         """
         line, partial = self._socket.fileno(), b""
         with closing(self._socket):
@@ -90,13 +91,13 @@ class Trainer:
                     return
 
     def show_stacks(self) -> None:
-        """Have it write the stack of every thread to its log. Only while it executes a spec."""
+        """Make the process write the stack of every thread to its log. Only while it executes a spec."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._process, STACKS_SIGNAL)
 
     def set_up(self, setup: Mapping[str, object], secrets: Mapping[str, str]) -> None:
-        """Let it set up the environment of a job (trainers.spec.SetupSpec) and restart there; before `order`. Raises
-        OSError.
+        """Make the process set up the environment of a job (trainers.spec.SetupSpec) and restart there; call this
+        before `order`. Raises OSError.
         """
         self._socket.sendall(json.dumps({"setup": dict(setup), "secrets": dict(secrets)}).encode() + b"\n")
 
@@ -134,7 +135,7 @@ def exit_status(folder: Path) -> int | None:
 def describe_exit(status: int, process: str = "the trainer") -> str:
     """An exit status in words."""
     if status >= 0:
-        early = "; perhaps its program ended by os._exit() or exec" if status == 0 else ""
+        early = "; its program may have called os._exit() or exec" if status == 0 else ""
         return f"{process} exited with status {status} without a final report{early}"
     why = "out of memory?" if -status == signal.SIGKILL else (signal.strsignal(-status) or "unknown").lower()
     return f"{process} was killed by signal {-status} ({why})"
@@ -180,7 +181,7 @@ def _serve(folder: str, connection: socket.socket, prepared: Mapping[str, object
 
 
 def _set_up(folder: str, asked: Mapping[str, Any], connection: socket.socket) -> dict[str, object]:
-    """Replace this process by one in the environment of the job. Returns only if that failed."""
+    """Replace this process with one in the environment of the job. Returns only on failure."""
     from trainers.process.environment import Builder, named_errors
     from trainers.process.log_pump import MaskedLog
     from trainers.spec import SetupSpec
@@ -188,7 +189,7 @@ def _set_up(folder: str, asked: Mapping[str, Any], connection: socket.socket) ->
     setup, secrets = SetupSpec.from_json(asked["setup"]), asked["secrets"]
 
     def driver_gone() -> bool:
-        return bool(select.select([connection], [], [], 0.0)[0])  # the driver sends nothing before it gets an answer
+        return bool(select.select([connection], [], [], 0.0)[0])  # the driver sends nothing until it gets an answer
 
     def build_and_restart() -> str:
         path = Path(setup.log)
@@ -252,7 +253,7 @@ def _carry_out(order: Mapping[str, Any]) -> dict[str, object]:
 
 @contextmanager
 def _leaving_with(connection: socket.socket) -> Iterator[None]:
-    """End this process as soon as the driver disconnects, whatever it is doing."""
+    """End this process as soon as the driver disconnects, at any point."""
     done = threading.Event()
 
     def watch() -> None:

@@ -1,6 +1,6 @@
-"""Rank: the place of one process among those of a run, and the environment variables that tell a program about it.
+"""Rank: the position of a process among the processes of a run, and the environment variables that describe it.
 
-The variables are those of torchrun, so that a program that was written for torchrun runs unchanged.
+The variables are the same as torchrun's, so that a program written for torchrun runs unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Rank:
 
     @property
     def folder(self) -> Path:
-        """Where this process writes what is not the run's: `<run>/ranks/<rank>`."""
+        """The folder for files of this process only: `<run>/ranks/<rank>`."""
         return Path(self.spec.control_dir).parent / "ranks" / str(self.rank)
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Rank:
         return f"rank {self.rank} of {self.spec.world_size}{where}"
 
     def variables(self) -> dict[str, str]:
-        """What torchrun sets. Rank 0, not an agent, serves the store at MASTER_ADDR:MASTER_PORT."""
+        """The variables that torchrun sets. Rank 0, not an agent, serves the store at MASTER_ADDR:MASTER_PORT."""
         spec = self.spec
         world_size, rank = str(spec.world_size), str(self.rank)
         return {
@@ -61,7 +61,7 @@ class Rank:
 
 
 def ranks_of(spec: TrainerSpec) -> list[Rank]:
-    """The processes of this machine. Raises TrainerError for a spec that describes none."""
+    """The processes of this machine. Raises TrainerError if the spec describes none."""
     if spec.nodes < 1 or spec.processes < 1 or not 0 <= spec.node_rank < spec.nodes:
         raise TrainerError(
             f"machine {spec.node_rank} of {spec.nodes} with {spec.processes} processes does not exist",
@@ -69,8 +69,8 @@ def ranks_of(spec: TrainerSpec) -> list[Rank]:
         )
     if spec.nodes > 1 and not (spec.master_addr and spec.master_port):
         raise TrainerError(
-            "the processes of several machines cannot find one another",
-            hint="set master_addr and master_port to an address of machine 0 that all reach",
+            "the processes of several machines cannot find each other",
+            hint="set master_addr and master_port to an address of machine 0 that all machines can reach",
         )
     placed = replace(spec, master_addr=spec.master_addr or _LOCALHOST, master_port=spec.master_port or _free_port())
     return [Rank(placed, local_rank) for local_rank in range(spec.processes)]

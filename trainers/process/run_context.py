@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 LASTING = Patience(least_s=300.0)
-"""For what a run cannot do without: restoring, the checkpoint with which it ends or that its successor waits for."""
+"""For requests that a run needs: restoring, its last checkpoint, and the one that its successor waits for."""
 HURRIED = Patience(connect_s=3.0, request_s=10.0, tries=2)
-"""For what training can do without for a while: periodic saves."""
+"""For requests that training does not need at once: periodic saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +77,14 @@ class RunContext:
 
     @property
     def ownership(self) -> Ownership:
-        """Who owns the job. Raises ObjectStoreError."""
+        """The ownership of the job. Raises ObjectStoreError."""
         if self._ownership is None:
             self._ownership = Ownership(self.checkpoints, self.spec.job_id, self.spec.generation, self.hurried)
         return self._ownership
 
     @property
     def max_upload_bytes_per_s(self) -> float | None:
-        """This process's share of the bandwidth that the machine may use for checkpoints while training goes on."""
+        """This process's share of the bandwidth that the machine may use for checkpoints while training continues."""
         limit = self.spec.max_upload_bytes_per_s
         return None if limit is None else limit / self.spec.processes
 
@@ -94,7 +94,7 @@ class RunContext:
         return self.rank is None or self.rank.local_rank == 0
 
     def close(self) -> None:
-        """Stop what follows the run, however it ended."""
+        """Stop the threads and processes of the run, after any kind of end."""
         if self.session is not None:
             self.session.close()
         if self._ownership is not None:
@@ -102,8 +102,8 @@ class RunContext:
 
 
 class RunEnded(BaseException):
-    """Ends the program from inside its loop. Not an Exception, so the program does not catch it; the runner reports
-    `state`.
+    """Ends the program from inside its loop. It is not an Exception, so the program does not catch it; the runner
+    reports `state`.
     """
 
     def __init__(self, state: TrainerState) -> None:
@@ -116,7 +116,7 @@ _open: RunContext | None = None
 
 @contextmanager
 def opened(context: RunContext) -> Iterator[None]:
-    """Let `attach` find `context` within this block."""
+    """Make `context` available to `attach` in this block."""
     global _open  # noqa: PLW0603  (one program per process, and attach() has no argument for it)
     _open = context
     try:

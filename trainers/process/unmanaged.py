@@ -5,8 +5,8 @@ seconds to write its own checkpoint; then its folder is stored, and this process
 machine may be lost, the folder is stored at full speed. The program ends at once if the lease has expired or a newer
 generation owns the job: another machine may already train it.
 
-A rank that has attached may wait in vain for ranks that it cannot reach any more. It is ended, too, if it has not ended
-by itself some seconds after its lease expired.
+A rank that has called attach() may wait for ranks that it can no longer reach. It is ended, too, if it has not ended by
+itself some seconds after its lease expired.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ NOTICE_MARGIN_S = 1.0  # ends this long before the machine is taken away
 
 @contextmanager
 def watched(context: RunContext) -> Iterator[None]:
-    """Watch the control directory while the program runs. `context.leaving` is set as soon as it must end, to the final
-    state.
+    """Watch the control directory while the program runs. When the program must end, `context.leaving` is set to the
+    final state.
     """
     over = threading.Event()
     threading.Thread(target=_watch, args=[context, over], daemon=True).start()
@@ -53,7 +53,7 @@ def _watch(context: RunContext, over: threading.Event) -> None:
             if state == "checkpointed_and_stopped" and callable(signal.getsignal(signal.SIGTERM)):
                 os.kill(os.getpid(), signal.SIGTERM)
                 if over.wait(GRACE_S):
-                    return  # it ended by itself
+                    return  # the program ended by itself
             if state == "checkpointed_and_stopped":
                 state = _stored(context) or state
             _leave(context, state)
@@ -62,9 +62,9 @@ def _watch(context: RunContext, over: threading.Event) -> None:
 
 
 def _keep_process_group(context: RunContext) -> None:
-    """Hold torch's process group until this process ends. A program that returns from the function that destroyed its
-    group frees it, holding Python's lock while it joins gloo's threads; under load these often need that lock (torch
-    2.13: 10 of 27 runs of a small program with four ranks never ended).
+    """Hold torch's process group until this process ends. If a program returns from the function that destroyed its
+    group, the group is freed: Python's lock is held while gloo's threads are joined, and under load these often need
+    that lock (torch 2.13: 10 of 27 runs of a small program with four ranks never ended).
     """
     torch_distributed = sys.modules.get("torch.distributed")
     if torch_distributed is not None and torch_distributed.is_available() and torch_distributed.is_initialized():
@@ -85,7 +85,7 @@ def _waits_without_lease(context: RunContext) -> bool:
 
 
 def _stored(context: RunContext) -> TrainerState | None:
-    """Store what the program has saved, before it is ended. "fenced" if it must not go on until that is done."""
+    """Store the program's checkpoints before it is ended. "fenced" if it must end before that is done."""
     if (own := context.own) is None:
         return None
     own.hurry()

@@ -1,7 +1,7 @@
-"""The report of a machine whose run has several processes: made from how each of them ended.
+"""Verdict: the report of a machine whose run has several processes, made from their ends.
 
-When one process ends, the others fail soon after, because they cannot reach it. The report names the one that failed
-for a reason of its own.
+When one process ends, the others fail soon after, because they cannot reach it. The report names the process that
+failed for its own reason.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from trainers.process.ranks import Rank
 
 @dataclass(frozen=True, slots=True)
 class RankEnd:
-    """How a process ended: its exit status (minus the number of the signal that killed it), its last report if it made
-    one, and its last output. `by_us`: the launcher ended it because another one had ended.
+    """How a process ended: its exit status (minus the number of the signal that killed it), its last report, if any,
+    and its last output. `by_us`: the launcher ended it because another process had ended.
     """
 
     rank: Rank
@@ -29,13 +29,13 @@ class RankEnd:
 
     @property
     def state(self) -> str:
-        """The final state that it reported; "died" without a report."""
+        """The reported final state; "died" without a report."""
         said = self.progress is not None and self.progress.state in LAST_STATES
         return self.progress.state if said and self.progress is not None else "died"
 
     @property
     def error(self) -> str:
-        """Why it did not finish."""
+        """Why the process did not finish."""
         if self.progress is not None and self.state == "failed":
             return f"{self.rank} failed\n{self.progress.error or ''}"
         said = f"\nThe end of its output:\n{self.output}" if self.output else ""
@@ -45,8 +45,7 @@ class RankEnd:
 def verdict(ends: Sequence[RankEnd], shown: Progress) -> Progress:
     """The final report of the machine. `ends` in the order in which they ended; `shown` is the run's latest progress.
 
-    A rank that was fenced or stopped decides before one that failed, and a failure of its own before the loss of a
-    peer.
+    A fenced or stopped rank has priority over a failed one, and a rank's own failure over the loss of a peer.
     """
     first = {end.state: end for end in reversed(ends) if not end.by_us}
     decisive = next((first[state] for state in ("fenced", "checkpointed_and_stopped") if state in first), None)

@@ -1,4 +1,4 @@
-"""Profiles: count what a training step does, by running a few steps of the real program under `attach()`."""
+"""Profiles: count the operations of a training step, by running a few steps of the real program under `attach()`."""
 
 from trainers.profile.counts import STEPS, TOO_FEW_STEPS, StepCounts
 

@@ -1,11 +1,10 @@
-"""Runs a job's own program for a few steps and writes what one of them did: the child process of a profile.
+"""Runs a job's program for a few steps and writes the counts of one step: the child process of a profile.
 
     python -m trainers.profile.child SPEC.json COUNTS.json [BYTES]
 
 The program gets a real session in temporary folders of the caller, and the length of the whole job, from which
-schedules are built; it is ended as soon as a step was counted. A program for several processes runs as one. Exit
-code: 0 counted, 1 the program failed (its error is in progress.json), 4 it ended too early. With BYTES, its memory
-is limited to that.
+schedules are built; it is ended as soon as a step is counted. A program for several processes runs as one process. Exit
+code: 0 counted, 1 the program failed (its error is in progress.json), 4 it ended too early. BYTES limits its memory.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Profile:
-    """Follows the steps of the session: counts one and times those after it."""
+    """Follows the steps of the session: counts one step and times the later ones."""
 
     def __init__(self) -> None:
         self.counter: Counter | None = None

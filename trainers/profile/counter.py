@@ -16,11 +16,11 @@ from torch.utils.flop_counter import flop_registry
 _NARROW = {torch.float16: "fp16", torch.bfloat16: "bf16"}
 _NARROW |= {kind: "fp8" for name in ("float8_e4m3fn", "float8_e5m2") if (kind := getattr(torch, name, None))}
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::convolution_overrideable")
-# A step with fewer FLOPs per byte mainly reads and writes tables; a product with 16 rows has 8 per byte at FP32.
+# A step with fewer FLOPs per byte mainly reads and writes tables; a product of 16 rows has 8 FLOPs per byte at FP32.
 _LOOKUP_INTENSITY = 0.5
-# They read few rows of a large table: their traffic is twice what they write, not the size of the table.
+# They read few rows of a large table: their traffic is twice the bytes that they write, not the size of the table.
 _LOOKUPS = ("aten::embedding", "aten::index", "aten::index_select", "aten::gather")
-# Whole recurrent layers in one operation, for which torch has no formula; backward does twice the work.
+# Whole recurrent layers in one operation, for which torch has no formula; backward takes twice the work.
 _RECURRENT = {
     "aten::mkldnn_rnn_layer": 1.0,
     "aten::mkldnn_rnn_layer_backward": 2.0,
@@ -30,8 +30,8 @@ _RECURRENT = {
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within its `with` block: FLOPs by torch's own formulas, bytes read and written (views are free), operations, the
-    seconds they took, and the bytes that autograd keeps for the backward pass.
+    """Counts in its `with` block: FLOPs by torch's formulas, bytes read and written (views are free), operations, their
+    seconds, and the bytes that autograd keeps for the backward pass.
     """
 
     def __init__(self) -> None:
@@ -58,15 +58,15 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def sort(self) -> str:
-        """What most FLOPs are: matrices (including attention), convolutions or recurrences; or lookups, if there are
-        hardly any FLOPs for the bytes read and written.
+        """The kind of most FLOPs: matrices (including attention), convolutions or recurrences; or lookups, if there are
+        few FLOPs for the bytes read and written.
         """
         if self.flops < _LOOKUP_INTENSITY * self.traffic_bytes:
             return "lookups"
         return max(self._by_sort, key=self._by_sort.__getitem__)
 
     def ignore(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Do not count these tensors as activations: parameters are kept for backward, too, but exist anyway."""
+        """Do not count these tensors as activations: parameters are also kept for backward, but exist anyway."""
         for tensor in tensors:
             self._kept.pop(tensor.untyped_storage().data_ptr(), None)
 
@@ -137,7 +137,7 @@ def _precision(dtypes: set[torch.dtype], sort: str) -> str:
 
 
 def _is_view(func: Any) -> bool:
-    """True if an operation only gives existing data another shape."""
+    """True if an operation only changes the shape of existing data."""
     if func._schema.name == "aten::_unsafe_view":
         return True
     returns = func._schema.returns

@@ -11,7 +11,7 @@ WARM_STEPS = 1
 COUNTED_STEPS = 1
 TIMED_STEPS = 3
 STEPS = WARM_STEPS + COUNTED_STEPS + 1 + TIMED_STEPS
-"""How many steps a profile takes: one to warm up, one that is counted, one to recover from counting, the rest timed."""
+"""The steps of a profile: one to warm up, one that is counted, one to recover from counting, the rest timed."""
 
 TOO_FEW_STEPS = 4
 """Exit code of the child if the program ended before it had recorded STEPS steps."""
@@ -22,9 +22,9 @@ class StepCounts:
     """One step: FLOPs (`half_flops` of them in 16 bits or fewer), bytes that operations read and write, operations.
 
     `resident_bytes` are parameters, gradients and optimizer state (`weight_bytes` and `gradient_bytes` are the first
-    two); `activation_bytes` is what forward keeps for backward; `step_s` is wall time on this host without counting,
-    and `outside_s` the part of it in which no operation computed: data loading, sleeping, Python. `precision` and
-    `sort` are those of most FLOPs, as in `Counter`.
+    two); `activation_bytes` are kept by forward for backward; `step_s` is wall time on this host without counting, and
+    `outside_s` the part of it outside of operations: data loading, sleeping, Python. `precision` and `sort` are the
+    most frequent ones by FLOPs, as in `Counter`.
     """
 
     flops: float
@@ -47,5 +47,5 @@ class StepCounts:
 
     @classmethod
     def load(cls, path: Path) -> StepCounts:
-        """Read counts. Raises OSError, ValueError and TypeError for anything that `save` did not write."""
+        """Read counts. Raises OSError, ValueError and TypeError for a file that `save` did not write."""
         return cls(**json.loads(path.read_text()))

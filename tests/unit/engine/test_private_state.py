@@ -114,7 +114,7 @@ def test_a_folder_with_files_of_others_is_refused_and_left_as_it_is(config: Conf
         path.chmod(0o755)
     (home / "projects" / "page.html").chmod(0o644)
     before = modes(home)
-    with pytest.raises(StoreError, match="not Tradewind's") as caught:
+    with pytest.raises(StoreError, match="do not belong to Tradewind") as caught:
         open_installation(config)
     assert "state_dir" in caught.value.hint
     assert modes(home) == before

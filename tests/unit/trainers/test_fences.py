@@ -104,7 +104,7 @@ def test_a_fence_under_another_name_is_noticed(root: Path, name: str) -> None:
 def test_a_fence_of_another_job_is_noticed(root: Path) -> None:
     store.write_fence(root, "job-2", 3, None)
     (root / "job-2" / "fence" / "3").rename(root / JOB / "fence" / "3")
-    with pytest.raises(DamagedCheckpoint, match="is not that of generation 3 of job-1"):
+    with pytest.raises(DamagedCheckpoint, match="does not belong to generation 3 of job-1"):
         store.fence(root, JOB)
 
 
@@ -241,7 +241,7 @@ def test_a_void_fence_gives_the_job_to_nobody_and_the_older_generation_goes_on(r
 
 def test_a_late_handover_finds_its_fence_void(root: Path) -> None:
     store.void_fence(root, JOB, 3)
-    with pytest.raises(FencedError, match="was given up: its fence is void"):
+    with pytest.raises(FencedError, match="was abandoned: its fence is void"):
         store.write_fence(root, JOB, 3, "1-57-1")
     store.write_fence(root, JOB, 4, "1-57-1")
     with pytest.raises(FencedError, match="void"):

@@ -299,5 +299,5 @@ def test_what_cannot_be_fetched_is_said_and_left_to_the_restore(
     assert main(command) == 1
     printed = capsys.readouterr()
     assert int(printed.out) == sum(path.stat().st_size for path in here.iterdir())
-    assert "nothing more is fetched ahead of the restore" in printed.err
+    assert "stopped fetching ahead of the restore" in printed.err
     assert "altered" in printed.err

@@ -110,8 +110,8 @@ def test_any_forged_manifest_is_read_or_passed_over(root: Path, genuine: dict[st
     ("change", "why"),
     [
         ({"generation": 2}, "is not a chunk of generation 2"),
-        ({"step": 7}, "is that of 1-7-1"),
-        ({"job": "job-2"}, "is that of 1-6-1 of job-2"),
+        ({"step": 7}, "belongs to 1-7-1"),
+        ({"job": "job-2"}, "belongs to 1-6-1 of job-2"),
         ({"step": 10**30}, "is not a whole number from 0 to"),
         ({"step": True}, "is not a whole number from 0 to"),
         ({"attempt": -1}, "is not a whole number from 0 to"),

@@ -117,7 +117,7 @@ def test_a_program_for_torchrun_that_is_started_alone_is_told_what_to_write(gang
     gang.nodes, gang.processes = 1, 1
     (machine,) = gang.launch(SCRIPT)
     assert machine.progress.state == "failed"
-    assert machine.progress.error.endswith("then it is started as torchrun starts it\n"), machine.progress.error
+    assert machine.progress.error.endswith("so that it starts as under torchrun\n"), machine.progress.error
 
 
 class ExitsFirst(selectors.DefaultSelector):

@@ -326,7 +326,7 @@ def test_a_distributed_sampler_is_replaced_and_that_of_another_rank_refused():
     loader = DataLoader(Noisy(), batch_size=4, sampler=sampler)
     taken = resumable(loader, 7, 1, 2)
     assert indexes(epochs(taken, 1)) == [4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22]
-    with pytest.raises(LoaderError, match="rank 1 of 2, not of rank 0 of 2"):
+    with pytest.raises(LoaderError, match="rank 1 of 2, not for rank 0 of 2"):
         resumable(loader, 7, 0, 2)
 
 

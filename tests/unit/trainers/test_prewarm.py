@@ -295,7 +295,7 @@ def following(path: Path) -> Iterator[Callable[..., None]]:
         (7, "the trainer exited with status 7 without a final report"),
         (
             0,
-            "the trainer exited with status 0 without a final report; perhaps its program ended by os._exit() or exec",
+            "the trainer exited with status 0 without a final report; its program may have called os._exit() or exec",
         ),
     ],
 )

@@ -299,7 +299,7 @@ def test_a_checkpoint_that_takes_longer_than_the_notice_is_not_begun_and_the_log
     assert taken_away(run, 30.0) == "finished", "the machine may live longer than announced"
     assert names(run)[-2:] == ["1-5-0", "1-30-0"]
     said = capsys.readouterr().err
-    assert "the steps after step 5 are trained again" in said
+    assert "steps after step 5 will be repeated" in said
     assert said.count("taken away") == 2, "once, with its reason"
 
 

@@ -136,7 +136,7 @@ def test_another_number_of_processes_cannot_continue_gradients_that_differ_by_ra
     gang.nodes = 1
     (machine,) = gang.launch()
     assert "was saved by 4 processes, this run has 2" in machine.progress.error
-    assert "gradients that its optimizer has not used yet" in machine.progress.error
+    assert "gradients that their optimizers had not used yet" in machine.progress.error
 
 
 @pytest.mark.parametrize(

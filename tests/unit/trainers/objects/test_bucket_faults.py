@@ -325,7 +325,7 @@ def test_a_machine_without_certificates_is_named(
     (tmp_path / "empty").touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "empty"))
     monkeypatch.delenv("SSL_CERT_DIR", raising=False)
-    with pytest.raises(ObjectStoreError, match="no certificates") as raised:
+    with pytest.raises(ObjectStoreError, match="no CA certificates") as raised:
         open_bucket(bucket_url, HASTY)
     assert "ca-certificates" in raised.value.hint
 

@@ -41,7 +41,9 @@ def test_a_missing_bucket_is_made_by_our_command_at_its_cloud_and_by_the_stores_
     for name in place.service.endpoints:
         monkeypatch.delenv(name, raising=False)
     hint = getattr(named(refused, place), "hint", "")
-    assert f"make it: tradewind up --cloud {place.service.cloud}, if it is that of store_root, else: " in hint
+    assert (
+        f"create it: tradewind up --cloud {place.service.cloud} if it is the bucket of store_root, otherwise: " in hint
+    )
     assert hint.endswith(place.service.make.replace("BUCKET", "my-bucket"))
     monkeypatch.setenv(place.service.endpoints[0], "https://store.example.org")
     assert ("up --cloud" in getattr(named(refused, place), "hint", "")) is (scheme == "gs")

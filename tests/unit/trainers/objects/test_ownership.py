@@ -95,7 +95,7 @@ def test_the_last_answer_holds_while_the_store_is_away(
     server.faults = [Fault(lambda _request: True, answer=refusal(503, "SlowDown"))]
     turns.once()
     assert ownership.generation() == 1
-    assert "unknown for the moment" in caplog.text
+    assert "unknown at the moment" in caplog.text
     store.job_store(followable, JOB).put("fence/1", b"?")
     turns.once()
     with pytest.raises(DamagedCheckpoint):
