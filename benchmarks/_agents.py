@@ -1,11 +1,11 @@
 """Real agents, each a process of this host, and a real control plane that drives them through a store in real time.
 
-    python -m benchmarks._agents machines URL    forks one agent for each line "TOKEN BOOT_TOKEN" that it reads
-    python -m benchmarks._agents bucket          serves a bucket on loopback; prints its environment as JSON
+    python -m benchmarks._agents machines URL    forks one agent for each line "TOKEN BOOT_TOKEN" of its input python -m
+    benchmarks._agents bucket          serves a bucket on loopback; prints its environment as JSON
 
-Real are the control plane's loop, store, pool of calls and runtime, the objects, and the agents with their loops,
-leases and reports. Simulated are the cloud (a fake one in real time, whose calls take CALL_S or are never answered) and
-what is inside of a machine: no Ray and no trainer; each agent's run says that it makes a step a second.
+The control plane's loop, store, pool of calls and runtime, the objects, and the agents with their loops, leases and
+reports are real. The cloud (a fake one in real time, whose calls take CALL_S or are never answered) and the inside of a
+machine are simulated: there is no Ray and no trainer, and each agent's run reports a step per second.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from providers.offer import Offer
 from tests.rig import train_spec
 
 BRING_UP_S, SETTLE_S, NOTICE_EVERY_S = 90.0, 2.0, 2.0
-FENCE_EVERY_S = 0.5  # between two looks of a run whether it may train
+FENCE_EVERY_S = 0.5  # between two checks of a run whether it may train
 BEHAVIOUR = Behaviour(boot_s=1.0, listing_lag_s=10.0, stop_s=2.0, describe_every_s=0.7)
 
 
 @dataclass
 class Driven:
     """CPU seconds of each tick while machines were given notice, wall seconds from each notice until it was recorded
-    (infinite: never), the control plane's memory, and CPU seconds a second of all agents together."""
+    (infinite: never), the control plane's memory, and CPU seconds per second of all agents together."""
 
     ticks_s: list[float] = field(default_factory=list)
     reactions_s: list[float] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Driven:
 
 @dataclass(frozen=True)
 class _Slow:
-    """Carries calls in threads; those to the cloud take `call_s`, and those to `silent` regions are never answered. The
+    """Makes calls in threads; calls to the cloud take `call_s`, and calls to `silent` regions are never answered. The
     simulated cloud is for one thread at a time: `cloud_free`."""
 
     call_s: float
@@ -197,7 +197,7 @@ def drive(
     call_s: float,
     bucket: bool,
 ) -> Driven:
-    """Bring up so many machines, then give some of them notice, one after the other."""
+    """Bring up this many machines, then give some of them notice, one after the other."""
     share_memory_pools()  # as the daemon does
     found, hang, agents = Driven(), threading.Event(), _Agents()
     with tempfile.TemporaryDirectory(prefix="tw-agents-") as folder, _bucket(bucket) as root:
@@ -272,7 +272,7 @@ def _bucket(wanted: bool) -> Iterator[str | None]:
 
 # -- in the other processes -------------------------------------------------------------------------------------------
 class _Crew:
-    """What a run without Ray and trainer says of itself: a step a second."""
+    """The report of a run without Ray and trainer: a step per second."""
 
     def __init__(self) -> None:
         self._run_id, self._state, self._began_s = "", "prepared", 0.0
@@ -312,14 +312,14 @@ class _Machine:
         self.folder = folder
 
     def look(self, *, blameless: bool) -> None:
-        """Nothing ends here."""
+        """Nothing to end."""
 
     def renew(self) -> None:
-        """There is nothing to renew."""
+        """Nothing to renew."""
 
 
 def _agent(url: str, token: str, boot_token: str) -> None:
-    """What orchestrator.nodes.agent.main does, without Ray."""
+    """Like orchestrator.nodes.agent.main, without Ray."""
     from orchestrator.nodes.agent import LOOK_S, Agent
     from orchestrator.nodes.channel import Channel, Pace, control_store
 

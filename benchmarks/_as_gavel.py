@@ -1,16 +1,16 @@
 """Simulates a shared cluster as Gavel's own simulator does (stanford-futuredata/gavel at c4fa400), faults included.
 
-Facts of that program, which orchestrator.arena.rounds does not share, because no user would want them:
+Properties of that program that orchestrator.arena.rounds does not share, because no user would want them:
 
-- A new job has no share until the next recomputation, up to 32 minutes later. Meanwhile it may hold GPUs that are idle
-  otherwise, but does not run on them.
-- Shares that were computed at second 0 count as none, so that they are recomputed as soon as anything changes.
+- A new job has no share until the next recomputation, up to 32 minutes later. Meanwhile it may hold otherwise idle
+  GPUs, but does not run on them.
+- Shares computed at second 0 count as missing, so they are recomputed as soon as anything changes.
 - While no job runs, the clock jumps to the next arrival.
 - Without knowledge of speeds, types are filled in the order of Python's own generator with seed 5.
 
-Policies that need no solver give the reference's results. So do all 120 jobs under Gavel's cost policy, if its own
-solver (ECOS) solves that. What is left is the solver's: who gets an idle GPU is decided by what it leaves of shares
-that are zero, and taking what is below 1e-9 for zero changes the cost with deadlines by 3.6 %.
+Policies without a solver give the reference's results. So do all 120 jobs under Gavel's cost policy if its own solver
+(ECOS) is used. The remaining differences come from the solver: its residues of shares that are zero decide which job
+gets an idle GPU, and rounding values below 1e-9 to zero changes the cost with deadlines by 3.6 %.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Prices:
 
     @classmethod
     def read(cls, path: Path, types: Sequence[str]) -> Prices:
-        """Those of a table with `worker_type`, `t_s` and `usd_per_gpu_hour`."""
+        """The prices in a table with `worker_type`, `t_s` and `usd_per_gpu_hour`."""
         with path.open(newline="") as file:
             rows = [
                 (row["worker_type"], float(row["t_s"]), float(row["usd_per_gpu_hour"])) for row in csv.DictReader(file)
@@ -59,12 +59,12 @@ class Prices:
         return cls(at_s, usd_per_h)
 
     def at(self, now_s: float) -> Floats:
-        """(types,): those at a time."""
+        """(types,): the prices at a time."""
         return np.asarray(self.usd_per_h[max(int(np.searchsorted(self.at_s, now_s, side="right")) - 1, 0)])
 
 
 class AsGavel(Cluster):
-    """`policy`: Gavel's name of it. Prices may change, and jobs have deadlines."""
+    """`policy`: its name in Gavel. Prices may change, and jobs have deadlines."""
 
     def __init__(self, trace: JobTrace, gpus: Floats, policy: str, prices: Prices) -> None:
         jobs = replace(trace.jobs, weight=None)
@@ -79,7 +79,7 @@ class AsGavel(Cluster):
         self._known, self._there = np.zeros(len(jobs.at_s), dtype=bool), np.zeros(0, dtype=np.int64)
 
     def _policy(self, name: str) -> Policy:
-        """One by Gavel's name."""
+        """A policy by Gavel's name."""
         return policy_of(name)
 
     def _idle(self, arrived: int) -> None:

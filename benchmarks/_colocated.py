@@ -29,7 +29,7 @@ class Colocated:
 
 def read_colocated(folder: Path) -> Colocated:
     """The table in a folder with throughputs_isolated.csv and throughputs_colocated.csv. A rate beside another job that
-    exceeds the rate alone is noise, and counts as equal to it."""
+    exceeds the rate alone is noise and counts as equal to the rate alone."""
     rows = [row for row in read_table(folder / "throughputs_isolated.csv").rows if row.gpu_count == 1]
     alone = {(row.job, row.kind): row.steps_per_s for row in rows}
     family = {row.job: row.family for row in rows}

@@ -1,8 +1,8 @@
-"""Simple estimates of how much slower a job is beside another one: the mean, a half, and Gavel's way.
+"""Simple estimates of a job's slowdown beside another one: the mean, a half, and Gavel's method.
 
 Gavel's estimator (Narayanan et al., OSDI 2020, section 6): a matrix of jobs by jobs for each kind of GPU is completed
 by factors of rank 10 (probabilistic matrix factorization); a new job then counts as the reference job whose row is
-nearest by cosine. This is our own implementation of that description.
+nearest by cosine. This is an own implementation of that description.
 """
 
 from __future__ import annotations

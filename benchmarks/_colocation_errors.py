@@ -1,4 +1,5 @@
-"""How well rates beside another job are predicted: random pairs left out, and each family of models left out."""
+"""The accuracy of predicted rates beside another job: with random pairs left out, and with each family of models left
+out."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ QUICK_PART = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`error` (cells,) relative errors by method; `inside` (cells,): whether our 90 % interval holds the rate; `kind`
-    (cells,): the GPU."""
+    """`error` (cells,) relative errors by method; `inside` (cells,): whether the product's 90 % interval contains the
+    rate; `kind` (cells,): the GPU."""
 
     error: dict[str, Floats]
     inside: np.ndarray
@@ -34,8 +35,8 @@ class Judged:
 
 
 def model_of(cells: Sequence[PairCell], *, quick: bool) -> ColocationModel:
-    """A model that knows no table, with effects and calibration fitted to these cells; with `quick`, those shipped;
-    without cells, those expected before any table."""
+    """A model without a table, with effects and calibration fitted to these cells; with `quick`, the shipped ones;
+    without cells, the prior ones."""
     if not cells and not quick:
         return untaught(Effects())
     fitted = FITTED_COLOCATION if quick else calibrated_colocation(fit_colocation(cells), cells)
@@ -50,8 +51,8 @@ def random_pairs(table: Colocated, part: float, seed: int, *, quick: bool) -> Ju
 
 
 def families_left_out(table: Colocated, parts: Sequence[float], *, quick: bool) -> list[Judged]:
-    """For each of `parts`: each family in turn is new; of the pairs with its jobs, so large a part is known; of all
-    other pairs, all (with `quick`, 40 %)."""
+    """For each of `parts`: each family in turn is new; this part of the pairs with its jobs is known, and all other
+    pairs (with `quick`, 40 % of them)."""
     found: list[list[Judged]] = [[] for _ in parts]
     for family in sorted(set(table.family.values())):
         mine = [cell for cell in table.cells if family in (cell.of.family, cell.of.other_family)]
@@ -66,7 +67,7 @@ def families_left_out(table: Colocated, parts: Sequence[float], *, quick: bool) 
 
 
 def sampled(cells: Sequence[PairCell], part: float, seed: int) -> list[PairCell]:
-    """The cells of a random part of the pairs; each pair on a kind brings the rates of both its jobs."""
+    """The cells of a random part of the pairs; each pair on a kind gives the rates of both its jobs."""
     pairs = sorted({_pair(cell.of) for cell in cells})
     chosen = np.random.default_rng(seed).permutation(len(pairs))[: round(part * len(pairs))]
     known = {pairs[index] for index in chosen}

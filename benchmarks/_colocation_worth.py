@@ -1,7 +1,8 @@
-"""What estimates of pairs are worth: max-min fairness with space sharing, planned by them and judged by the true rates.
+"""The value of estimates of pairs: max-min fairness with space sharing, planned with the estimates and judged by the
+true rates.
 
-A plan is made of the pairs that an estimate counts on. It reaches what its least job really gets. Then the pairs that
-it used count as measured, and the next plan is made.
+A plan uses the pairs that an estimate counts on. Its result is the actual progress of its slowest job. Then the pairs
+that it used count as measured, and the next plan is made.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Truth:
         return cls(kinds, alone, beside)
 
     def of(self, chosen: np.ndarray) -> Truth:
-        """The same with some of the kinds."""
+        """The same table with some of the kinds."""
         kinds = [self.kinds[index] for index in chosen]
         return Truth(kinds, self.alone[chosen], self.beside[np.ix_(chosen, chosen)])
 
@@ -91,7 +92,7 @@ def _together(columns: Sequence[Floats], alone: Floats) -> Together:
 
 class Guesses:
     """A policy that believes a baseline's guesses: `guess` gives slowdowns (pairs,) from measured cells. A `cautious`
-    one takes 20 % off, and asks our model whether the memory fits."""
+    one subtracts 20 %, and uses the product's model to decide whether the memory fits."""
 
     def __init__(self, truth: Truth, guess: Callable[..., Floats], *, cautious: bool = False) -> None:
         self._ours = LearnedPairs(truth.kinds, truth.alone, WAYS)
@@ -118,8 +119,8 @@ class Guesses:
 
 
 def plans(truth: Truth, model: Model, part: float, seed: int, rounds: int) -> dict[str, list[float]]:
-    """What the plans of each way of estimating reach, relative to a plan that knows all pairs, the first one and those
-    after: with a random `part` of all pairs known. `model` gives ours for the known cells."""
+    """The results of the plans of each estimator, relative to a plan that knows all pairs (the first plan and later
+    ones), with a random `part` of all pairs known. `model` gives the product's model for the known cells."""
     chance = np.random.default_rng(seed)
     kind = chance.integers(0, len(truth.kinds), JOBS)
     pairs = truth.pairs()
@@ -146,7 +147,7 @@ def plans(truth: Truth, model: Model, part: float, seed: int, rounds: int) -> di
 
 
 def _reached(truth: Truth, kind: np.ndarray, pairs: Together | None) -> tuple[float, list[Pair]]:
-    """(what the job with the least really gets, the pairs in use) of the plan that counts on `pairs`."""
+    """(the actual progress of the slowest job, the pairs in use) of the plan that counts on `pairs`."""
     supply = Supply(np.full(len(WAYS), GPUS_OF_EACH), np.ones(len(WAYS)))
     jobs = collection(truth.alone[kind], supply, kind=kind, together=pairs)
     program = max_min_fairness(jobs)
@@ -177,6 +178,6 @@ def simulated(truth: Truth, seed: int, estimates: Estimates) -> float:
 
 
 def few(truth: Truth, seed: int) -> Truth:
-    """The same with a random sample of kinds of jobs, as a cluster has."""
+    """The same with a random sample of kinds of jobs, as on a real cluster."""
     chosen = np.sort(np.random.default_rng(seed).permutation(len(truth.kinds))[:SIMULATED_KINDS])
     return truth.of(chosen)

@@ -21,15 +21,15 @@ from tests.rig import ScratchDatabase, SimulatedInstallation, Timings
 
 DAY_MS = 86_400_000
 NOTICE_S = 120.0
-BEFORE_DAYS = 7.0  # of prices, before the installation
+BEFORE_DAYS = 7.0  # days of prices before the installation
 KINDS: tuple[InstanceKind, ...] = (("SIM-S", 1), ("SIM-M", 1), ("SIM-L", 1))
-# Market seconds, 60 to a real one: on this host a Ray node and a trainer with torch start in 5 s. Some machines are
+# Market seconds (60 per real second): on this host a Ray node and a trainer with torch start in 5 s. Some machines are
 # slower than others, and every start differs a little.
 STARTUP_S, STARTUP_OF_OFFER, STARTUP_OF_LAUNCH = 270.0, 0.25, 0.15
 RESTORE_S, RESTORE_SPREAD = 30.0, 0.3
 # A trainer saves as often as its overhead budget allows (trainers.loop.cadence), so saves use all of it.
 SAVING = CheckpointSpec().max_overhead
-SPEED_ERROR = 0.02  # between the measured speed and the program's speed now
+SPEED_ERROR = 0.02  # between the measured speed and the program's current speed
 MEASURED_STEPS = 400
 
 

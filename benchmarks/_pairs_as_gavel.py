@@ -1,16 +1,16 @@
 """Simulates a cluster whose jobs share GPUs in pairs as Gavel's own simulator does, faults included.
 
-Facts of that program beyond those in benchmarks/_as_gavel.py:
+Properties of that program in addition to those in benchmarks/_as_gavel.py:
 
-- Every pair of jobs that take the same number of GPUs has a place of its own in the queue of each type, right after the
-  later of the two. Pairs without a share fill idle GPUs, too, if both jobs can run so.
-- A pair that is new is owed 180 s of each type, because it counts as having had no time where all others had 180 s.
-- Both members of a pair pay for the whole GPU, until the later one has done its steps of the round.
+- Every pair of jobs with the same number of GPUs has its own place in the queue of each type, right after the later
+  job. Pairs without a share also fill idle GPUs if both jobs can run in this way.
+- A new pair is owed 180 s of each type, because it counts as having had no time while all others had 180 s.
+- Both members of a pair pay for the whole GPU until the later one has done its steps of the round.
 
-Gandiva gives the reference's results to the second, but for cont96: there, many jobs are equally far behind, and
-rounding decides who is next. Adding the same numbers in another order changes the cost by 0.8 %. What is left of the
-other policies is the solver's, which gives one of many best answers: with Gavel's own (ECOS), max-min fairness is
-within 0.1 %.
+Gandiva gives the reference's results to the second, except for cont96, where many jobs are equally far behind and
+rounding decides which is next: adding the same numbers in another order changes the cost by 0.8 %. The remaining
+differences of the other policies come from the solver, which gives one of many best answers: with Gavel's own (ECOS),
+max-min fairness is within 0.1 %.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ PACKED: dict[str, Callable[[Collection], Program]] = {
 """Policies of this product by Gavel's names."""
 SHARING = ("gandiva", *PACKED)
 PairPolicy = Callable[[Collection, Integers, Floats], tuple[Floats, Floats]]
-"""Shares (jobs, types) of jobs alone and (jobs, jobs, types) of pairs, the earlier job first, for jobs, their numbers
-(jobs,), which stay theirs, and steps/s (jobs, jobs, types) of each beside each."""
+"""Shares (jobs, types) of jobs alone and (jobs, jobs, types) of pairs, the earlier job first, for jobs, their permanent
+numbers (jobs,), and steps/s (jobs, jobs, types) of each beside each other."""
 
 
 def beside(trace: Path, table: Path, types: Sequence[str]) -> Floats:
-    """(jobs, jobs, types): steps/s of the first of two jobs of a trace beside the second; 0: not both fit."""
+    """(jobs, jobs, types): steps/s of the first of two jobs of a trace beside the second; 0: they do not fit
+    together."""
     with trace.open(newline="") as file:
         jobs = [(row["job_type"], row["scale_factor"]) for row in csv.DictReader(file)]
     rates: dict[tuple[str, str, str, str], float] = {}
@@ -62,7 +63,7 @@ def beside(trace: Path, table: Path, types: Sequence[str]) -> Floats:
 
 
 def solved(program: Callable[[Collection], Program]) -> PairPolicy:
-    """A policy of this product, with every pair that fits."""
+    """A policy of this product with every pair that fits."""
 
     def shares(jobs: Collection, _names: Integers, beside: Floats) -> tuple[Floats, Floats]:
         fit = np.argwhere(beside > 0)
@@ -79,8 +80,8 @@ def solved(program: Callable[[Collection], Program]) -> PairPolicy:
 
 
 class Drawn:
-    """Gandiva as in Gavel: while jobs want more GPUs than there are, pairs are drawn. Each pair, and each job without a
-    partner, has an equal part of every type. A pair stays until one of its jobs ends, if it can run on every type."""
+    """Gandiva as in Gavel: while jobs want more GPUs than exist, pairs are drawn. Each pair, and each job without a
+    partner, gets an equal part of every type. A pair stays until one of its jobs ends, if it can run on every type."""
 
     def __init__(self) -> None:
         self._chance, self._partner = random.Random(SEED), dict[int, int]()
@@ -107,7 +108,7 @@ class Drawn:
         return alone, shared
 
     def _draw(self, left: list[int], gpus: Floats, place: dict[int, int]) -> None:
-        """Pairs of jobs of equal size; a draw of unequal ones is lost."""
+        """Pairs of jobs of equal size; a draw of unequal jobs is discarded."""
         for _ in range(len(left)):
             if len(left) < 2:
                 break
@@ -119,7 +120,8 @@ class Drawn:
 
 
 def _worth(jobs: Collection, beside: Floats, one: int, two: int) -> bool:
-    """Whether a pair fits on every type. The parts of their rates alone must reach 1, too, but all types are added."""
+    """Whether a pair fits on every type. The sum of their relative rates must also reach 1, but over all types
+    together."""
     both = np.stack([beside[one, two], beside[two, one]])
     return bool((both > 0).all() and (both / jobs.rate[[one, two]]).sum() >= 1)
 
@@ -128,7 +130,7 @@ class PairsAsGavel(AsGavel):
     """`policy`: one of SHARING; `beside` (jobs, jobs, types): steps/s of the first job beside the second. Prices are
     constant.
 
-    Rows of shares and times are jobs, and then pairs: after n jobs, row n + n x first + second, the first came first.
+    Rows of shares and times are first jobs, then pairs: after n jobs, row n + n x first + second, the first came first.
     """
 
     def __init__(self, trace: JobTrace, gpus: Floats, policy: str, prices: Prices, beside: Floats) -> None:
@@ -151,7 +153,7 @@ class PairsAsGavel(AsGavel):
         return shares
 
     def _rows(self, there: np.ndarray) -> np.ndarray:
-        """Jobs and pairs of jobs, in the order in which they came."""
+        """Jobs and pairs of jobs, in the order of arrival."""
         later, place = np.tril_indices(len(there))
         second, first = there[later], there[np.maximum(place - 1, 0)]
         alone = place == 0
@@ -159,7 +161,7 @@ class PairsAsGavel(AsGavel):
         return np.asarray(rows[alone | (self.jobs.gpus[first] == self.jobs.gpus[second])])
 
     def _members(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The jobs of each row; one alone is twice the same."""
+        """The jobs of each row; a job alone appears twice."""
         first, second = np.divmod(rows, len(self.jobs.at_s))
         return np.where(first == 0, second, first - 1), second
 

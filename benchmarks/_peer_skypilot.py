@@ -1,4 +1,4 @@
-"""Queries SkyPilot's optimizer; runs in its virtual environment, with a HOME folder of its own. See _peers.py.
+"""Queries SkyPilot's optimizer; runs in its virtual environment, with a separate HOME folder. See _peers.py.
 
 It gets the offers as catalogue files in SkyPilot's format, with the clouds marked as enabled, so it needs no account
 and no network. Only AWS and Azure are compared: SkyPilot's GCP file lists machines and GPUs separately and cannot hold

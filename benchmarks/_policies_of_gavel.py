@@ -1,14 +1,15 @@
 """Gavel's policies for a shared cluster as its own simulator solves them (stanford-futuredata/gavel at c4fa400), faults
-included: those that this product has are its own; the others are here, because no user would want them.
+included. Policies that this product also has come from the product; the others are here, because no user would want
+them.
 
-- `fifo`, meant to draw a type for each job, gives every job the last type that it looked at.
-- `fifo_perf` passes over a job that cannot run where there is room.
-- Deadlines are all dropped while they cannot all be met, and each on its own once it has passed.
-- AlloX plans the whole queue, so that the mean completion time is least, and keeps only what begins now, for good.
-- Finish-time fairness without speeds takes every type for a V100, also where a job cannot run.
+- `fifo`, meant to draw a type for each job, gives every job the last type that it examined.
+- `fifo_perf` skips a job that cannot run on the types with free GPUs.
+- All deadlines are dropped while they cannot all be met, and each one once it has passed.
+- AlloX plans the whole queue for the least mean completion time, and keeps only the jobs that begin now, permanently.
+- Finish-time fairness without speeds treats every type as a V100, even if a job cannot run there.
 
-Each job is a class of its own in the last two: where many answers are the best, Gavel's is in their middle, which
-divides nothing between equal jobs.
+In the last two, each job is a separate class: among many best answers, Gavel's is in their middle, which divides
+nothing between equal jobs.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from orchestrator.policy.groups.program import Ratio
 
 SEED = 0
 NEVER = 1e-10
-"""Steps/s of a job where it cannot run, as AlloX takes them."""
+"""Steps/s that AlloX assumes for a job on a type where it cannot run."""
 Policy = Callable[[Collection, Integers], Floats]
-"""Shares (jobs, types) of a cluster's time, for jobs and their numbers (jobs,), which stay theirs."""
+"""Shares (jobs, types) of a cluster's time, for jobs and their permanent numbers (jobs,)."""
 OURS = {
     "finish_time_fairness_perf": "finish-time-fairness",
     "max_min_fairness": "max-min-fairness-agnostic",
@@ -49,7 +50,7 @@ OURS = {
 
 
 def policy(name: str) -> Policy:
-    """One by Gavel's name."""
+    """A policy by Gavel's name."""
     if name in REMEMBERING:
         return REMEMBERING[name]()
     shares = POLICIES[OURS[name]].shares if name in OURS else OTHERS[name]
@@ -57,7 +58,8 @@ def policy(name: str) -> Policy:
 
 
 def as_fast_as_the_first(jobs: Collection) -> Collection:
-    """As a policy sees jobs that takes every type for as fast as the first, also where a job cannot run."""
+    """Jobs in the view of a policy that treats every type as equally fast as the first, even if a job cannot run
+    there."""
     return replace(jobs, rate=np.broadcast_to(jobs.rate[:, :1], jobs.rate.shape))
 
 
@@ -75,7 +77,7 @@ def _isolated(jobs: Collection) -> Floats:
 
 
 def _with_deadlines(jobs: Collection) -> Floats:
-    """The most throughput per dollar with all deadlines, or without any if they cannot all be met."""
+    """The most throughput per dollar with all deadlines, or with none if they cannot all be met."""
     need = on_time(jobs)
     problem, first = _one_by_one(jobs)
     value = of_steps(problem, np.broadcast_to(1 / jobs.supply.usd_per_h, jobs.rate.shape)[first])
@@ -91,8 +93,8 @@ def _one_by_one(jobs: Collection) -> tuple[Problem, Integers]:
 
 
 def _in_line(jobs: Collection) -> Floats:
-    """Gavel's `fifo_perf`: the order of arrival, each job on the fastest type with room. A job that cannot run where
-    there is room is passed over, and others overtake it."""
+    """Gavel's `fifo_perf`: the order of arrival, each job on the fastest type with free GPUs. A job that cannot run on
+    those types is skipped, and others overtake it."""
     found, free = np.zeros(jobs.rate.shape), jobs.supply.gpus.copy()
     for job in range(len(jobs)):
         room = free >= jobs.gpus[job]
@@ -106,7 +108,7 @@ def _in_line(jobs: Collection) -> Floats:
 
 
 class _Drawn:
-    """Gavel's `fifo`: the order of arrival, and a type for good. What was drawn only says which type counts as full."""
+    """Gavel's `fifo`: the order of arrival, with a permanent type. The draw only decides which type counts as full."""
 
     def __init__(self) -> None:
         self._chance, self._type_of = random.Random(SEED), dict[int, int]()
@@ -146,8 +148,8 @@ class _Drawn:
 
 
 class _Planned:
-    """Gavel's `allox`, for jobs of one GPU each: a job that began keeps its GPU. The others are dealt out to turns on
-    the free GPUs, of which the last delays only its own job, the one before it two, and so on. The first turns begin.
+    """Gavel's `allox`, for jobs of one GPU each: a started job keeps its GPU. The others are assigned to turns on the
+    free GPUs; the last turn delays only its own job, the one before it two jobs, and so on. The first turns begin.
     """
 
     def __init__(self) -> None:
@@ -175,10 +177,10 @@ class _Planned:
 
 
 def assignment(cost: Floats) -> Integers:
-    """(rows,): the column of each row, all different, so that the sum of `cost` (rows, columns) is least.
+    """(rows,): a different column for each row, such that the sum of `cost` (rows, columns) is least.
 
     Shortest augmenting paths (Crouse, "On implementing 2D rectangular assignment algorithms", IEEE Transactions on
-    Aerospace and Electronic Systems 52(4), 2016). Of equally good answers, it gives the one that SciPy gives.
+    Aerospace and Electronic Systems 52(4), 2016). Among equally good answers, it gives the same one as SciPy.
     """
     rows, columns = cost.shape
     of_row, of_column = np.zeros(rows), np.zeros(columns)

@@ -112,7 +112,7 @@ def _form(line: dict[str, str]) -> str:
 
 
 def _median(values: list[tuple[str, float]]) -> float:
-    """The rates of SXM modules if there are any, else of PCIe cards."""
+    """The rates of SXM modules if there are any, otherwise of PCIe cards."""
     modules = [value for form, value in values if not form]
     return math.exp(statistics.median(math.log(value) for value in modules or [value for _, value in values]))
 

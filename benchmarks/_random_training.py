@@ -101,7 +101,7 @@ def main(
         "plateau": lambda: torch.optim.lr_scheduler.ReduceLROnPlateau(chosen, patience=3),
     }
     schedule = schedules[scheduler]()
-    # So large that it overflows soon: which steps are skipped depends on the scaler's whole state.
+    # So large that it overflows soon: the skipped steps depend on the scaler's whole state.
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**122, growth_interval=3) if precision == "scaled" else None
     averaged = torch.optim.swa_utils.AveragedModel(net, use_buffers=True) if average else None
     loader = DataLoader(Augmented(), batch_size=5, shuffle=True, num_workers=workers)

@@ -1,6 +1,6 @@
 """Published speed ratios between GPUs at 16 bits, each predicted with its own model left out.
 
-A job was measured on several kinds of GPU. Each of them in turn is taken as known; the ratio model, with spreads and
+A job was measured on several kinds of GPU. Each of them in turn counts as known; the ratio model, with spreads and
 calibration, is fitted to the jobs of all other models and predicts the remaining kinds.
 """
 

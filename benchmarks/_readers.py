@@ -1,10 +1,9 @@
-"""Readers of a dashboard, each a thread of this process, which ask for one page after the other.
+"""Readers of a dashboard, each a thread of this process, which request one page after the other.
 
     python -m benchmarks._readers ADDRESS READERS SECONDS PATH...
 
-They stand for browsers on other machines, so they leave this machine's cores to the control plane: with the lowest
-priority. Prints JSON: when they began and ended on the monotonic clock, the seconds that each page took, and what
-failed.
+They represent browsers on other machines, so they run with the lowest priority and leave this machine's cores to the
+control plane. Prints JSON: their start and end on the monotonic clock, the seconds for each page, and the failures.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Model(torch.nn.Module):
 
 
 def main(leave: bool) -> None:
-    """Notes the seconds from the built model to the first step in the output folder; `leave`: and ends there."""
+    """Writes the seconds from the built model to the first step into the output folder; with `leave`, it ends there."""
     torch.manual_seed(0)
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -1,4 +1,4 @@
-"""A dashboard of a generated fleet as a process of its own, with the priority of `tradewind dashboard`, until its input
+"""A dashboard of a generated fleet as a separate process, with the priority of `tradewind dashboard`, until its input
 ends.
 
     python -m benchmarks._server STORE_FOLDER

@@ -1,5 +1,5 @@
-"""A small training program for benchmarks.live_turns. Each step waits for a while, so that two cores are enough for
-four of them. At its end it leaves the hash of all that it has: parameters, optimizer, and states of random numbers."""
+"""A small training program for benchmarks.live_turns. Each step waits for a while, so two cores are enough for four
+programs. At its end it writes the hash of its whole state: parameters, optimizer and random number generators."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def main(seed: int, step_s: float) -> None:
 
 
 def _add(to: Any, value: Any) -> None:
-    """All bits of a value, with its form."""
+    """All bits of a value, with its type and shape."""
     if isinstance(value, Mapping):
         value = sorted(value.items(), key=repr)
     if isinstance(value, list | tuple):

@@ -1,10 +1,10 @@
-"""The control plane as a process (orchestrator.daemon), which also writes down the turns that it gives.
+"""The control plane as a process (orchestrator.daemon) that also records the turns that it gives.
 
     python -m benchmarks._telling_plane FILE [--short]
 
-Each time it looks at the turns, it adds a line of JSON: `at_ms` (market time), the `round`, and by job the planned
-`share` of a machine's time (empty where there is a machine for each job). With --short, turns are as short as
-`policy.turn_s`, however long a change of machines takes.
+Each time it evaluates the turns, it appends a line of JSON: `at_ms` (market time), the `round`, and by job the planned
+`share` of a machine's time (empty if each job has a machine). With --short, turns are as short as `policy.turn_s`,
+regardless of the time for a change of machines.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m benchmarks._ticks STORE_FOLDER RUNS
 
 The engine, its decisions and its writes to the SQLite file are real; the cloud and the trainers are simulated, and
-their time is taken off: CPU seconds from CPU seconds, wall seconds from wall seconds. Virtual time goes on by TICK_S
-with each tick, and real time as well. Prints `ready` and how many runs train, and at the end JSON: for each tick when
-it began on the monotonic clock, its CPU seconds and its wall seconds.
+their time is subtracted: CPU seconds from CPU seconds, wall seconds from wall seconds. Virtual time advances by TICK_S
+with each tick, and so does real time. Prints `ready` and the number of training runs, and at the end JSON: the start of
+each tick on the monotonic clock, its CPU seconds and its wall seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from providers.clock import VirtualClock
 
 
 class KeptDatabase:
-    """The SQLite file of a fleet, which stays as it is."""
+    """The SQLite file of a fleet, which is not changed."""
 
     def __init__(self, url: str) -> None:
         self.url, self.backend = url, backend_of(url, create=False)

@@ -1,11 +1,11 @@
-"""Claim: where most zones have no room, a machine is found in seconds, because one launch asks for all of them.
+"""Claim: if most zones have no capacity, a machine is found in seconds, because one launch requests all of them.
 
     python -m benchmarks.any_zone            each number of dry zones from 0 to 5
     python -m benchmarks.any_zone --quick    none and five
 
-The engine runs in virtual time on a simulated region with six zones, of which only the last one has capacity. The cloud
-takes a while for each answer, as a real one does: EC2 refuses in its answer, Compute Engine mostly seconds later. The
-clock stops when the machine is on record. Compared are launches zone by zone and launches of any of the zones.
+The engine runs in virtual time on a simulated region with six zones; only the last one has capacity. The cloud takes a
+while for each answer, like a real one: EC2 refuses in its answer, Compute Engine mostly seconds later. The clock stops
+when the machine is recorded. The benchmark compares launches zone by zone with launches in any of the zones.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ZONES = 6
 LIMIT_S = 120.0
 ANSWERS_S = {"at once": 0.0, "in 1 s": 1.0, "in 5 s": 5.0}
 GOAL_S = 1.0
-"""More than the cloud takes for one answer."""
+"""Longer than the cloud takes for one answer."""
 
 
 class SlowCloud(FakeCloud):
-    """It takes `answer_s` for each launch."""
+    """A cloud that takes `answer_s` for each launch."""
 
     answer_s = 0.0
 
@@ -44,13 +44,13 @@ class SlowCloud(FakeCloud):
 
 
 def offers() -> list[Offer]:
-    """Machines that differ in their zone only."""
+    """Machines that differ only in their zone."""
     first = Offer("fake", "alpha", "", "v100.1", "V100", 1, 8, 64 * GIB, CapacityType.SPOT, simulated=True)
     return [replace(first, zone=f"alpha-{number}") for number in range(1, ZONES + 1)]
 
 
 def found_after_s(dry: int, answer_s: float, most_offers: int) -> tuple[float, int]:
-    """(market seconds until a machine is on record, launches) with so many zones without room."""
+    """(market seconds until a machine is recorded, launches) with this many zones without capacity."""
     market = offers()
     launches: list[str] = []
 

@@ -6,7 +6,7 @@ Needs the folder `shared` next to the repository (or TRADEWIND_SHARED) and pyarr
 
 - the paper: 120 published ratios within 0.01, the table under honest rules within 0.02, all of it within 10 s;
 - the runs of reference_results.csv: on-demand within 0.1 % and the optimum within 0.5 % for each run; greedy, Uniform
-  Progress (ours and SkyNomad's) and SkyNomad's two variants within 2 % of the mean;
+  Progress (this version and SkyNomad's) and SkyNomad's two variants within 2 % of the mean;
 - 25 days of 195 s ticks in six zones: within 10 s, and within 1 s for the baseline `daily`;
 - the optimum of 96 hours: within 5 s.
 
@@ -173,12 +173,12 @@ def _sweep_table(title: str, found: dict[str, list[list[tuple[float, bool]]]]) -
 
 
 def makers() -> dict[str, Callable[[], TickPolicy]]:
-    """A fresh policy by name: the baselines, and ours."""
+    """A new policy by name: the baselines and the product's."""
     return dict(BASELINES) | {online.NAME: online.make}
 
 
 def references(every: int) -> list[Reference]:
-    """The published runs, on our windows."""
+    """The published runs on the product's windows."""
     with (SHARED / "traces" / "reference_results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))[::every]
     traces: dict[str, Trace] = {row["file"]: load(SHARED / "traces" / row["file"]) for row in rows}
@@ -207,7 +207,7 @@ class Line:
 
 
 def reference_claims(runs: Sequence[Reference]) -> tuple[list[Claim], list[Line]]:
-    """Compare our optimum and baselines with the published costs, and every policy with the optimum."""
+    """Compare the recomputed optimum and baselines with the published costs, and every policy with the optimum."""
     optima = [optimum(run.task, run.window).usd for run in runs]
     published = np.array([float(run.row["optimum_usd"]) for run in runs])
     claims = [Claim("optimum, run by run", _off(optima, published), "%", 0.5)]

@@ -1,11 +1,11 @@
-"""Claim: a budget is never passed, and within it a job finishes almost as early as it could have in hindsight.
+"""Claim: a budget is never exceeded, and within it a job finishes almost as early as possible in hindsight.
 
     python -m benchmarks.budgets            1,000 random jobs on the recorded traces; about twelve minutes
     python -m benchmarks.budgets --quick    30 of them
 
 Each job has 6, 12 or 24 hours of work, some zones of one trace, one machine or a gang, and a budget between 1.05 times
-what the job costs in hindsight and what it costs on demand. A job that takes longer than four times its work counts as
-not finished. The bound is the earliest finish within the budget in hindsight. Every policy has the same budget: the
+the job's cost in hindsight and its cost on demand. A job that takes longer than four times its work counts as not
+finished. The bound is the earliest finish within the budget in hindsight. Every policy has the same budget: the
 baselines' machines are ended before a tick that they could not pay for. Needs the folder `shared` beside the repository
 (or TRADEWIND_SHARED).
 """
@@ -48,12 +48,12 @@ LONGEST = 4.0
 LEAST = 1.05
 """The smallest budget, as a multiple of the cost in hindsight."""
 PRECISION = 0.004
-"""How exactly the bound is found, as a share of the time on demand."""
+"""The precision of the bound, as a share of the time on demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A job with its budget, and the ticks that it needs at least."""
+    """A job with its budget and the least number of ticks that it needs."""
 
     task: Task
     window: Window
@@ -80,7 +80,7 @@ def cases(count: int, seed: int) -> list[Case]:
 
 
 def least_ticks(task: Task, window: Window, budget_usd: float) -> int:
-    """The fewest ticks in which the job can be done for so much, rounded up by at most PRECISION."""
+    """The fewest ticks in which the job can be done for this amount, rounded up by at most PRECISION."""
     too_few = task.ticks_on_demand(window.tick_ms) - 1
     enough, step = task.ticks, max(round(PRECISION * too_few), 1)
     middle = too_few + 1
@@ -94,8 +94,8 @@ def least_ticks(task: Task, window: Window, budget_usd: float) -> int:
 
 
 class Capped:
-    """A policy with a budget that it does not know: launches that cannot be paid for fail, and machines are ended
-    before a tick that cannot be paid for."""
+    """A policy with a budget that it does not know: unaffordable launches fail, and machines are ended before an
+    unaffordable tick."""
 
     def __init__(self, policy: TickPolicy, budget_usd: float) -> None:
         self._policy, self.left_usd = policy, budget_usd
@@ -142,7 +142,8 @@ class Capped:
 
 
 class ThenOnDemand(Greedy):
-    """Spot in the cheapest zone with capacity; on demand for good as soon as the money left pays for the rest there."""
+    """Spot in the cheapest zone with capacity; on demand for good as soon as the remaining budget pays for the rest
+    there."""
 
     name = "greedy, then on-demand"
 
@@ -163,7 +164,7 @@ OURS = "budget"
 
 
 def policies(budget_usd: float) -> dict[str, Callable[[], TickPolicy]]:
-    """A fresh policy with a budget, by name."""
+    """A new policy with a budget, by name."""
     capped: dict[str, Callable[[], TickPolicy]] = {
         name: lambda name=name: Capped(BASELINES[name](), budget_usd)  # type: ignore[misc]
         for name in ("uniform-progress", "greedy", "on-demand")

@@ -4,10 +4,10 @@
 
 Twenty jobs run on the `local` provider, a few at a time, with a store in Postgres. Every few seconds one of these is
 killed (SIGKILL) or stopped for some seconds (SIGSTOP, SIGCONT): a machine, a run's actor, its trainer, its Ray, the
-control plane, a connection to the database. A machine's agent and its Ray are also stopped for longer than the
-lease, and for equally long periods the provider answers neither `launch` nor `terminate`. A dead control plane is
-restarted, as a supervisor would do. Other jobs harm themselves: they exit, kill themselves, crash, hang, ignore SIGTERM
-or write garbage into their control directory.
+control plane, a connection to the database. A machine's agent and its Ray are also stopped for longer than the lease,
+and for equally long periods the provider answers neither `launch` nor `terminate`. A dead control plane is restarted,
+like a supervisor would do. Other jobs harm themselves: they exit, kill themselves, crash, hang, ignore SIGTERM or write
+garbage into their control directory.
 
 Then the disturbances stop and the jobs finish. Every loss and the final weights must equal those of an uninterrupted
 run, bit for bit; the ledger must equal the cloud's bill; no process may be left behind; and each job that harmed itself
@@ -59,8 +59,8 @@ class Chaos:
         self._database = database
         self._jobs = jobs
         self._random = random.Random(seed)
-        self._stopped: list[tuple[threading.Timer, int]] = []  # what wakes it, which process
-        self._silences: list[tuple[threading.Timer, sqlite3.Connection]] = []  # what ends it, what is locked
+        self._stopped: list[tuple[threading.Timer, int]] = []  # action that wakes it, process
+        self._silences: list[tuple[threading.Timer, sqlite3.Connection]] = []  # action that ends it, what is locked
         self._plane: subprocess.Popen[bytes] | None = None
         self._targets: dict[str, Callable[[], int]] = {
             "machine": lambda: self._of_a_run(home.agent),
@@ -75,7 +75,7 @@ class Chaos:
         self.blows: Counter[str] = Counter()
 
     def strike(self) -> None:
-        """Cause the next disturbance if its target exists now, else later. All kinds take turns."""
+        """Cause the next disturbance if its target exists now, otherwise later. All kinds take turns."""
         name, how = self._due.pop(0)
         if name == PROVIDER:
             self._silence()
@@ -207,7 +207,7 @@ def _open(home: Tradewind, jobs: list[str]) -> bool:
 
 
 def _unstated(home: Tradewind, job: str) -> str | None:
-    """What is wrong with the state of a job that harmed itself: it must have failed or be paused, with the reason."""
+    """The problem with the state of a job that harmed itself: it must have failed or be paused, with the reason."""
     with home.installation.store.read() as tx:
         state, facts = tx.job(job).state, tx.job_facts(job)
     if state not in ("failed", "paused"):

@@ -1,10 +1,10 @@
-"""What a checkpoint costs a training loop, beside torch.save and torch's distributed checkpoints (DCP).
+"""The cost of a checkpoint for a training loop, compared with torch.save and torch's distributed checkpoints (DCP).
 
     python -m benchmarks.checkpoint_overhead [--quick] [--json]
 
-A step sleeps for 0.25 s, as a loop that waits for its GPU, and makes small computations of torch; all numbers of the
-state have changed before the next checkpoint. Measured is by how much the steps are longer, from the checkpoint until
-it is durable, than as many steps without one; the methods take turns in random order, in one process with one thread.
+A step sleeps for 0.25 s, like a loop that waits for its GPU, and does small computations in torch; all numbers of the
+state change before the next checkpoint. The benchmark measures how much longer the steps are, from the checkpoint until
+it is durable, than as many steps without one. The methods take turns in random order, in one process with one thread.
 
 - torch.save: training waits until the file is written and synced.
 - DCP: `async_save` with a stager whose shared memory is used again, writing in a thread or in a process. The better of
@@ -48,7 +48,7 @@ BUDGET = 0.035
 """CheckFreq's share of the time for checkpoints (Mohan et al., FAST 2021)."""
 State = Mapping[str, torch.Tensor]
 Begin = Callable[[State, int], Callable[[], bool]]
-"""Begins a checkpoint of a state; returns a function that says whether it is durable."""
+"""Begins a checkpoint of a state; returns a function that tests whether it is durable."""
 
 
 def _shapes_of_gpt2_small() -> list[tuple[int, ...]]:
@@ -59,12 +59,12 @@ def _shapes_of_gpt2_small() -> list[tuple[int, ...]]:
 
 
 GPT2_SMALL = _shapes_of_gpt2_small()
-"""Of its parameters."""
+"""Bytes of its parameters."""
 
 
 @dataclass
 class Cost:
-    """Of one method: by how much its steps were longer, and how long it took until a checkpoint was durable (s)."""
+    """The results of one method: the additional time of its steps, and the time until a checkpoint was durable (s)."""
 
     extra_s: list[float] = field(default_factory=list)
     durable_s: list[float] = field(default_factory=list)
@@ -92,7 +92,7 @@ def gpt2_small() -> dict[str, torch.Tensor]:
 
 
 def _state(shapes: list[tuple[int, ...]], copies: int) -> dict[str, torch.Tensor]:
-    """Parameters, and as many numbers again for each moment of the optimizer."""
+    """Parameters, and the same number of values for each moment of the optimizer."""
     names = ("parameter", "momentum") if copies == 2 else ("parameter", "first", "second")
     return {f"{name}.{number}": torch.randn(shape) for name in names for number, shape in enumerate(shapes)}
 
@@ -104,7 +104,8 @@ def step(numbers: torch.Tensor) -> None:
 
 
 def steps_s(least: int, until: Callable[[], bool]) -> tuple[int, float, float]:
-    """Steps until that is so, `least` of them at least: (how many, their seconds, seconds until it was so)."""
+    """Steps until the condition holds, at least `least` of them: (their number, their seconds, seconds until it
+    held)."""
     numbers, done, began_s, there_s = torch.ones(64), 0, time.monotonic(), math.nan
     while done < least or math.isnan(there_s):
         step(numbers)
@@ -115,8 +116,8 @@ def steps_s(least: int, until: Callable[[], bool]) -> tuple[int, float, float]:
 
 
 def measured(state: State, methods: Mapping[str, Begin], rounds: int) -> dict[str, Cost]:
-    """The cost of each method, in rounds of random order; the first, which makes memory and starts processes, is not
-    counted."""
+    """The cost of each method, in rounds of random order; the first round, which allocates memory and starts processes,
+    is not counted."""
     order, costs = random.Random(1), {name: Cost() for name in methods}
     number = 0
     for turn in range(rounds + 1):
@@ -181,7 +182,7 @@ def distributed(folder: Path, kind: AsyncCheckpointerType) -> Iterator[Begin]:
 
 @contextmanager
 def beside(folder: Path, most: int = 1) -> Iterator[Background]:
-    """Ours, ready to begin."""
+    """Tradewind's, ready to begin."""
     root, control = str(folder / "checkpoints"), folder / "control"
     store.prepare(root, "job")
     store.write_fence(root, "job", 1, None)
@@ -209,18 +210,18 @@ def ours(folder: Path) -> Iterator[Begin]:
 
 
 def begun(background: Background, state: State, number: int) -> None:
-    """Begin as soon as there is memory."""
+    """Begin as soon as memory is available."""
     name = ManifestName(1, number, 1)
     while not background.begin(name, lambda: Snapshot({"state": dict(state)}, number)):
         if not background.possible:
-            raise SystemExit("there is no memory for a copy of the state")
+            raise SystemExit("not enough memory for a copy of the state")
         background.ended(wait=background.full)
         time.sleep(0.001)
 
 
 def in_flight(state: State, folder: Path, most: int, seconds: float) -> tuple[float, float]:
-    """Checkpoints one after the other, as many as are possible: (seconds from one to the next, share of the steps'
-    time that they cost)."""
+    """Checkpoints one after the other, as many as possible: (seconds from one to the next, their cost as a share of the
+    steps' time)."""
     folder.mkdir()
     numbers, done = torch.ones(64), 0
     with beside(folder, most) as background:

@@ -1,14 +1,16 @@
-"""The leak campaign: kill and pause control planes that rent on AWS, GCP and Azure on loopback; nothing may be left.
+"""The leak campaign: kill and pause control planes that rent on AWS, GCP and Azure on loopback; nothing may be left
+behind.
 
     python benchmarks/cloud_leaks.py [--cloud aws|gcp|azure|all] [--quick] [--json]
     python benchmarks/cloud_leaks.py --seed 12 --cloud gcp --replay
 
 One seed is one history in virtual time (tests.rig.history), as in benchmarks/crash_fuzz.py, but the control plane uses
-the real provider, through the cloud's unmodified client library, on a server of tests/clouds. It dies and is paused
-between any two requests, too: before and after each one that rents, renews or ends a machine, and before and after the
-transactions around it. Answers are lost before or after their effect, requests take effect late, lists lag behind,
-calls are throttled, capacity runs out, machines end slowly, break, and are taken away with and without notice. The
-network is made before and removed afterwards, by processes that die at its requests. Machines run nothing. Offline.
+the real provider, through the cloud's unmodified client library, on a server of tests/clouds. It also dies and is
+paused between any two requests: before and after each request that rents, renews or ends a machine, and before and
+after the transactions around it. Answers are lost before or after their effect, requests take effect late, lists lag
+behind, calls are throttled, capacity runs out, machines end slowly, break, and are preempted with and without notice.
+The network is created before and removed afterwards, by processes that die at these requests. Machines run nothing.
+Offline.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ from benchmarks._claims import Claim, show
 from tests.rig import Outcome, SqliteScratchDatabase, memory_folder, play
 from tests.rig.clouds.world import CLOUDS, CloudWorld, cloud_world
 
-DEATHS, PAUSES = 100, 100  # on each cloud
+DEATHS, PAUSES = 100, 100  # for each cloud
 QUICK_CHAOS_S = 5.0
-"""The quick sample: the first history of each cloud, with so much of its random events."""
+"""The quick sample: the first history of each cloud, with this share of its random events."""
 MOST_SEEDS = 200
 FINDINGS_SHOWN = 5
 
@@ -74,7 +76,7 @@ _databases: list[SqliteScratchDatabase] = []
 
 
 def _played(cloud: str, seed: int, chaos_s: float | None) -> tuple[Outcome | str, float]:
-    """The history, or the error that ended it, and the CPU seconds that it took. A process keeps its servers."""
+    """The history, or the error that ended it, and its CPU seconds. A process keeps its servers."""
     global _folder  # noqa: PLW0603 - a worker keeps its folder from one history to the next
     if not _databases:
         _folder = _stack.enter_context(memory_folder())
@@ -164,7 +166,7 @@ def replay(seed: int, cloud: str) -> int:
 
 
 def claims_of(tallies: dict[str, Tally], found: Sequence[str], *, quick: bool) -> list[Claim]:
-    """The claims. The quick sample has targets only for what must never happen."""
+    """The claims. The quick sample has targets only for events that must never happen."""
     claims = []
     short = None if quick else 0
     for cloud, tally in tallies.items():

@@ -4,8 +4,8 @@
     python -m benchmarks.codec --quick    of 5
 
 For comparison, each figure is followed by that of pydantic's TypeAdapter, the other candidate, in strict JSON mode with
-unknown fields refused. It can decode a row only from JSON text. Before anything is timed, both must return exactly what
-they were given.
+unknown fields refused. It can decode a row only from JSON text. Before any timing, both must return exactly their
+input.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Claim: how fast a job is beside another one on a GPU is predicted for pairs that never ran together, with intervals
-that hold; and plans with space sharing that know a part of the pairs come near those that know all.
+"""Claim: the speed of a job beside another one on a GPU is predicted, with reliable intervals, for pairs that never ran
+together. Plans with space sharing that know a part of the pairs come close to plans that know all.
 
     python -m benchmarks.colocation            refits the model each time without the pairs to predict; 3 minutes of CPU
     python -m benchmarks.colocation --quick    a sample, with the effects and calibration that come with the product
 
 Gavel's table of pairs on K80, P100 and V100 (shared data, or TRADEWIND_SHARED), one GPU each; rates alone are known.
-Errors are relative to the true rate beside the other job. Beside ours: the mean slowdown of what is known, half the
-rate alone, and Gavel's estimator (benchmarks/_colocation_baselines.py). All are paired: the same pairs known, the same
-predicted. Targets are those of the best of the others in the same run.
+Errors are relative to the true rate beside the other job. The product's model is compared with the mean of the known
+slowdowns, half the rate alone, and Gavel's estimator (benchmarks/_colocation_baselines.py), with the same known and
+predicted pairs for all. The targets are the results of the best of the others in the same run.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def accuracy(name: str, judged: Judged) -> list[Claim]:
 
 
 def worth(table: Colocated, *, quick: bool) -> list[Claim]:
-    """What the least job of a max-min plan gets, relative to a plan that knows all pairs."""
+    """The result of the slowest job of a max-min plan, relative to a plan that knows all pairs."""
     truth, claims = Truth.read(table), []
     for part in PLAN_PARTS:
         seeds, rounds = range(1 if quick else 3), 2 if quick else 4

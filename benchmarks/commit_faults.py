@@ -1,17 +1,18 @@
-"""A fault or a pause at every operation of saving a checkpoint: is an acknowledged one lost, or a wrong one restored?
+"""A fault or a pause at every operation of saving a checkpoint: is an acknowledged checkpoint lost, or a wrong one
+restored?
 
     python -m benchmarks.commit_faults [--quick] [--json]
 
 A run has saved a checkpoint, and saves another one: chunks, the parts of two ranks, ownership, the manifest, retention.
-At one operation of this, something happens, and the next time at the next operation:
+At one of these operations an event happens, in the next history at the next operation:
 
-- refused: the store does not answer, and the operation was not done
-- lost: it was done, but the store's answer is lost
+- refused: the store does not answer, and the operation is not carried out
+- lost: it is carried out, but the store's answer is lost
 - died, died after: the process ends before or after the operation
-- overtaken: the writer pauses; meanwhile another generation takes the job over, and saves twice
+- overtaken: the writer pauses; meanwhile another generation takes over the job and saves twice
 
-Then the owner saves once more, and that is restored. Operations are those of the file system in a folder (open,
-write, sync, link, rename, unlink, list), and requests in the folder and on three object stores (S3, Google Cloud
+Then the owner saves once more, and that checkpoint is restored. Operations are those of the file system in a folder
+(open, write, sync, link, rename, unlink, list), and requests in the folder and on three object stores (S3, Google Cloud
 Storage and Azure Blob Storage on loopback servers, tests/clouds). --quick: the folder only.
 """
 
@@ -44,7 +45,7 @@ from trainers.objects.retry import Patience
 
 JOB, RANKS = "job", 2
 MEMORY = Path("/dev/shm")
-"""Where a sync takes no time: none of these tests cuts the power."""
+"""A folder on which a sync takes no time: none of these tests cuts the power."""
 WAYS = ("refused", "lost", "died", "died after", "overtaken")
 REQUESTS = frozenset(
     {"get", "get_range", "head", "keys", "list", "put", "put_if_absent", "put_if_match", "delete", "settle", "sweep"}
@@ -57,7 +58,7 @@ class Died(BaseException):
 
 @dataclass
 class Found:
-    """What happened. `points`: operations at which something happened, by store."""
+    """The results. `points`: operations at which an event happened, by store."""
 
     points: dict[str, int] = field(default_factory=dict)
     histories: int = 0
@@ -66,14 +67,14 @@ class Found:
 
 
 class Point:
-    """Something happens at operation `number` of those that pass here."""
+    """Causes the event at operation `number` of the operations that pass here."""
 
     def __init__(self, number: int, way: str, overtake: Callable[[], object]) -> None:
         self._numbers, self._number, self._way, self._overtake = count(1), number, way, overtake
         self.reached = False
 
     def passes(self, operation: Callable[[], Any]) -> Any:
-        """Do the operation, or what happens instead."""
+        """Carry out the operation, or the event instead."""
         if next(self._numbers) != self._number:
             return operation()
         self.reached = True
@@ -100,7 +101,7 @@ class Point:
 
 
 class Interrupted:
-    """A store at one of whose requests something happens."""
+    """A store with an event at one of its requests."""
 
     def __init__(self, inner: ObjectStore, point: Point) -> None:
         self._inner, self._point = inner, point
@@ -121,7 +122,7 @@ def content(generation: int, step: int, rank: int) -> bytes:
 
 
 def save(root: ObjectStore, generation: int, step: int) -> ManifestName:
-    """Of two ranks, as their processes beside the training do it, one after the other."""
+    """Save the parts of two ranks one after the other, as their background processes do."""
     name = ManifestName(generation, step, 1)
     sizes = [len(content(generation, step, rank)) for rank in range(RANKS)]
     entries_of = [("frozen", 6), *((f"of {rank}", size) for rank, size in enumerate(sizes))]
@@ -132,7 +133,7 @@ def save(root: ObjectStore, generation: int, step: int) -> ManifestName:
     for rank, names in ((1, ["of 1"]), (0, ["frozen", "of 0"])):
         tensors = [b"frozen" if each == "frozen" else content(generation, step, rank) for each in names]
         entries: list[TensorEntry] = []
-        for each, data in zip(names, tensors, strict=True):  # a chunk each
+        for each, data in zip(names, tensors, strict=True):  # one chunk each
             entries += store_tensors(root, JOB, generation, [Values(each, "uint8", (len(data),), data)])
         held.append(parts.part_of({}, step, entries))
         if rank == 1:
@@ -149,7 +150,7 @@ def save(root: ObjectStore, generation: int, step: int) -> ManifestName:
 
 
 def hand_over(root: ObjectStore, generation: int) -> None:
-    """What the control plane does when a machine seems lost."""
+    """The control plane's action when a machine seems lost."""
     store.write_fence(root, JOB, generation, store.newest_counting(root, JOB, generation))
 
 
@@ -205,7 +206,7 @@ def judge(root: ObjectStore, acknowledged: list[ManifestName], what: str, found:
 def every(
     place: str, root_of: Callable[[str], ObjectStore], found: Found, *, files: bool = False, stride: int = 1
 ) -> None:
-    """All histories in one store; with `stride`, each way at every so many operations only."""
+    """All histories in one store; with `stride`, each event only at every `stride`-th operation."""
     ways = ("refused", "lost", "died", "overtaken") if files else WAYS
     for offset, way in enumerate(ways):
         for number in count(1 + offset % stride, stride):
@@ -216,7 +217,7 @@ def every(
 
 @contextmanager
 def buckets() -> Iterator[dict[str, Callable[[str], ObjectStore]]]:
-    """The three object stores, each of which makes places of their own."""
+    """The three object stores, each with a function that creates separate places."""
     from tests.clouds.buckets import BUCKETS
     from tests.clouds.server import serving
 

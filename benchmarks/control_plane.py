@@ -3,16 +3,16 @@
     python benchmarks/control_plane.py [--quick] [--json]
     python benchmarks/control_plane.py --agents [--quick] [--json]    only the real agents
 
-In virtual time, with the real engine and store: every call to the cloud takes 2 s (to the store of checkpoints
-50 ms), and those to five regions are never answered from some moment on. Machines that train in the other regions are
-given notice, one after the other. Measured are the CPU time of each tick without that of the simulated cloud and
+In virtual time, with the real engine and store: every call to the cloud takes 2 s (to the store of checkpoints 50 ms),
+and calls to five regions are never answered from some moment on. Machines that train in the other regions are given
+notice, one after the other. The benchmark measures the CPU time of each tick without that of the simulated cloud and
 trainers (CPU time depends less on the load of the machine than wall time), the virtual time from a notice until the
 control plane has recorded it, and the memory of the process with the simulation. Then the same calls are made by
 threads of this process in real time.
 
-With real agents (benchmarks._agents, where it says what of them is simulated): 50 of them as processes of this host,
-which a control plane in real time drives through a folder and then through a bucket of an S3 server on loopback; the
-cloud is as slow and as silent.
+With real agents (benchmarks._agents says which parts are simulated): 50 agents run as processes of this host. A control
+plane in real time drives them through a folder and then through a bucket of an S3 server on loopback; the cloud is as
+slow and silent as before.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Stopwatch:
         self.seconds, self.wall_s, self._depth = 0.0, 0.0, 0
         site, wires = vars(home.site), vars(home.wires)
         site["reports"], site["look"] = self._timed(home.site.reports), self._timed(home.site.look)
-        wires["deliver"] = self._timed(home.wires.deliver)  # the cloud, which real calls have in threads
+        wires["deliver"] = self._timed(home.wires.deliver)  # the cloud, which real calls use in threads
 
     def _timed(self, call: Callable[P, T]) -> Callable[P, T]:
         def timed(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -116,7 +116,8 @@ class Stopwatch:
 
 
 def delay(home: SimulatedInstallation, place: Place, key: str) -> Delay:
-    """How long a call to a cloud or the store of checkpoints takes. None runs in the tick: the daemon uses threads."""
+    """The duration of a call to a cloud or the store of checkpoints. No call runs in the tick: the daemon uses
+    threads."""
     if home.wires.silent(place, key):
         return Delay(inf, inf)
     return CLOUD_CALL if place[0] == "fake" else STORE_CALL
@@ -129,7 +130,7 @@ def region(number: int) -> str:
 def bring_up(
     folder: Path, database: ScratchDatabase, runs: int, clock: VirtualClock | None = None
 ) -> SimulatedInstallation:
-    """A control plane with so many jobs, after they have started."""
+    """A control plane with this many jobs, after they have started."""
     home = SimulatedInstallation(
         folder,
         database,
@@ -142,7 +143,7 @@ def bring_up(
     vars(home.wires)["delay"] = partial(delay, home)
     for number in range(runs):
         own = number % REGIONS
-        where = Where(regions=(region(own), region(own + 1)))  # the last one has no other
+        where = Where(regions=(region(own), region(own + 1)))  # the last machine has no alternative
         home.submit_job(JobSpec(f"job-{number}", train_spec(100_000), objective=CHEAPEST, where=where, probe=False))
     until_s = home.clock.monotonic_s() + BRING_UP_S
     while home.clock.monotonic_s() < until_s and len(home.site.training()) < runs:
@@ -170,8 +171,8 @@ def simulate(folder: Path, runs: int, notices: int) -> Measured:
 
 
 def _notice(home: SimulatedInstallation, watch: Stopwatch, number: int, found: Measured) -> None:
-    """Give a machine notice, of each region that answers and has one in turn, and tick on for NOTICE_EVERY_S, or until
-    that is recorded."""
+    """Give notice to a machine of each region that answers, in turn, and tick for NOTICE_EVERY_S or until the notice is
+    recorded."""
     heard = [region(each) for each in range(SILENT, REGIONS)]
     spared = [each for each in home.cloud.instances() if _spared(home, each)]
     there = {where: each for each in reversed(spared) for where in heard if f"/{where}/" in each.offer_id}
@@ -199,14 +200,14 @@ def _tick(home: SimulatedInstallation, watch: Stopwatch, found: Measured) -> Non
 
 
 def _spared(home: SimulatedInstallation, machine: Instance) -> bool:
-    """Whether it runs, its job trains or starts on it, and no notice was given."""
+    """Whether the machine runs, its job trains or starts on it, and it was given no notice."""
     if machine.state is not InstanceState.RUNNING or machine.notice_deadline_ms is not None:
         return False
     return home.read(lambda tx: tx.run(machine.tags["tradewind-run"])).end is None
 
 
 def real(seconds: float) -> tuple[list[float], int]:
-    """(wall seconds of each pass, answers) of asking all regions in threads, as a tick does; five never answer."""
+    """(wall seconds of each pass, answers) of calls to all regions in threads, as in a tick; five never answer."""
     hang, calls = threading.Event(), Calls(Threads())
     passes, answers = list[float](), 0
     began_s = time.monotonic()
@@ -229,7 +230,7 @@ def real(seconds: float) -> tuple[list[float], int]:
 
 
 def with_agents(*, quick: bool, bucket: bool) -> Driven:
-    """The part with real agents, in a process of its own, whose memory is then that of the control plane alone."""
+    """The part with real agents, in a separate process, so its memory is that of the control plane alone."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(_with_agents, quick, bucket).result()
 
@@ -258,7 +259,7 @@ def of_agents(store: str, found: Driven, agents: int) -> list[Claim]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """0 of no values."""
+    """0 without values."""
     return 0.0 if not values else sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 

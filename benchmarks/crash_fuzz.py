@@ -50,7 +50,7 @@ DEATHS, PAUSES, EACH, MIGRATIONS = 3000, 3000, 30, 5000  # per store
 KINDS = {"deaths": EDGES, "pauses": PAUSE_EDGES, "trainers' pauses": SAVE_EDGES}
 QUICK_SEEDS = 1
 FINDINGS_SHOWN = 5  # of one history
-MOST_SEEDS = 3000  # after so many, an edge that is still rare is reported as missed
+MOST_SEEDS = 3000  # after this many histories, an edge that is still rare is reported as missed
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Tally:
 
 @contextmanager
 def empty_database(store: str, folder: Path) -> Iterator[ScratchDatabase]:
-    """An empty store; for Postgres on a server of its own."""
+    """An empty store; for Postgres on a separate server."""
     with ExitStack() as stack:
         if store == "sqlite":
             database: ScratchDatabase = SqliteScratchDatabase(folder)
@@ -242,7 +242,7 @@ def replay(seed: int, store: str) -> int:
 
 
 def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *, quick: bool) -> list[Claim]:
-    """The claims. A smaller sample has targets only for what must never happen."""
+    """The claims. A smaller sample has targets only for events that must never happen."""
     claims = []
     for store, tally in tallies.items():
         short = None if quick else 0
@@ -279,8 +279,8 @@ def claims_of(tallies: dict[str, Tally], found: Sequence[str], different: int, *
         ("money", "runs whose ledger differs from their bill, to the nano-dollar"),
         ("fence", "fences broken"),
         ("trespass", "transactions of control planes that had lost leadership"),
-        ("blamed", "jobs failed for what their code did not do"),
-        ("harmed", "jobs harmed by what was done to another one"),
+        ("blamed", "jobs failed for reasons other than their own code"),
+        ("harmed", "jobs harmed by an event of another job"),
         ("", "findings of any kind"),
     ):
         claims.append(Claim(what, sum(line.startswith(kind) for line in found), "findings", 0))

@@ -33,7 +33,7 @@ def spec(number: int) -> JobSpec:
 
 
 def submit(config: Config, number: int) -> str:
-    """Submit twice with one token. Returns the job's id, or what went wrong."""
+    """Submit twice with one token. Returns the job's id, or the error."""
     try:
         with Client(config) as client:
             first = client.jobs.submit(spec(number), token=f"crowd-{number}")
@@ -44,7 +44,7 @@ def submit(config: Config, number: int) -> str:
 
 
 def crowd(config: Config, processes: int) -> list[str]:
-    """The results of that many processes that start together."""
+    """The results of this many processes that start together."""
     starting, start = os.pipe()
     answers, answer = os.pipe()
     children = []

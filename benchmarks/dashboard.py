@@ -4,10 +4,10 @@
 
 The store is the generated fleet (simulated): 1,000 jobs over three months, 100,000 ledger entries, a million prices. In
 Chromium, each page is opened in both themes and on a telephone without scripts, as in tests/web; the bytes are those
-that the browser was sent. The server time of a page is CPU time, which other work on the machine changes least; for one
-reader on an idle machine it is nearly all of the time until the answer is complete, which is reported as well.
+sent to the browser. The server time of a page is CPU time, which depends least on other work on the machine; for one
+reader on an idle machine it is nearly all of the time until the answer is complete, which is also reported.
 
-Then the same fleet is served by a process of its own, with the priority and cores of a dashboard (benchmarks._server),
+Then the same fleet is served by a separate process, with the priority and cores of a dashboard (benchmarks._server),
 while a real control plane with 100 running jobs works on the same SQLite file in another process (benchmarks._ticks).
 Twelve times, five seconds without readers and five seconds with 50 readers, which run in a third process, follow each
 other, in alternating order. The benchmark compares the median tick of the two periods of each pair, in CPU time and in
@@ -58,7 +58,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured."""
+    """The size of the measurement."""
 
     size: Size
     pages: Sequence[str]
@@ -71,7 +71,7 @@ class Extent:
 
 
 def extent(*, quick: bool) -> Extent:
-    """Of a quick run, and of a whole one."""
+    """The sizes of a quick and of a full run."""
     if quick:
         return Extent(Size(jobs=100), ("/", "/jobs/JOB", "/market"), False, 5, 8, 10, 4, 1.0)
     return Extent(Size(JOBS, 330.0, 112), PAGES, True, 20, 50, 100, 12, 5.0)
@@ -106,7 +106,7 @@ def main() -> int:
 
 
 def of_the_fleet(made: Installation, client: Client, how: Extent) -> list[Claim]:
-    """How large the store is."""
+    """The size of the store."""
     with made.store.read() as tx:
         jobs = tx.count_jobs()
         prices = sum(of.whole for of in tx.price_series([Interval(o.id, 0, NOW_MS) for o in tx.find_offers()], 1))
@@ -120,7 +120,7 @@ def of_the_fleet(made: Installation, client: Client, how: Extent) -> list[Claim]
 
 
 def of_the_browser(pages: Mapping[str, str], *, both_themes: bool) -> list[Claim]:
-    """The claims about pages in Chromium. What is wrong on a page is written to stderr."""
+    """The claims about pages in Chromium. Problems on a page are written to stderr."""
     wrong, narrow, without, with_data = list[str](), list[str](), dict[str, int](), dict[str, int]()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox"])
@@ -147,7 +147,7 @@ def of_the_browser(pages: Mapping[str, str], *, both_themes: bool) -> list[Claim
 
 
 def of_the_server(pages: Mapping[str, str], requests: int) -> list[Claim]:
-    """What each page takes for one reader, who is in this process as well."""
+    """The time of each page for one reader in the same process."""
     cpu, wall = dict[str, list[float]](), list[float]()
     for page, address in pages.items():
         if page == MISSING:
@@ -169,7 +169,7 @@ def of_the_server(pages: Mapping[str, str], requests: int) -> list[Claim]:
 
 
 def of_the_load(home: Path, how: Extent) -> list[Claim]:
-    """Readers, and what they cost a control plane."""
+    """Readers and their cost for a control plane."""
     ticking = process("_ticks", str(home), str(how.jobs), stdin=subprocess.PIPE)
     assert ticking.stdin is not None
     assert ticking.stdout is not None
@@ -225,7 +225,7 @@ def of_the_load(home: Path, how: Extent) -> list[Claim]:
 
 
 class Tick(NamedTuple):
-    """When it began on the monotonic clock, and what it took without the simulated cloud and trainers."""
+    """The start of a tick on the monotonic clock, and its time without the simulated cloud and trainers."""
 
     began_s: float
     cpu_s: float

@@ -6,7 +6,7 @@ billed for 8 minutes, and its training does not count. The code is the product's
 orchestrator/policy/probe decides. Nothing is tuned to these jobs: the fit uses only the training families.
 
 Then ratios between GPUs at 16 bits, as published 2021 to 2026, each model left out in turn (benchmarks/_ratios.py), and
-what the shipped model predicts for other GPUs from a measured A100-80GB.
+the shipped model's predictions for other GPUs from a measured A100-80GB.
 
 Sources of the rates: stanford-futuredata/gavel (MIT), Narayanan et al. 2020; those named in
 orchestrator/perf/fitted.py.
@@ -51,7 +51,7 @@ NANO = 1e9
 
 @dataclass(frozen=True)
 class Job:
-    """`log_rates` of the three kinds; `family` is left out of everything that predicts it."""
+    """`log_rates` of the three kinds; the job's `family` is left out of all its predictions."""
 
     name: str
     family: str
@@ -108,7 +108,7 @@ def cases(jobs: list[Job], rows: list[Row]) -> Iterable[Case]:
 
 
 def ours(case: Case, prices: Floats, size: float, *, probes: bool = True) -> Floats:
-    """The product: predict, probe where it pays, predict again, commit."""
+    """The product: predict, probe if it pays, predict again, commit."""
     steps = size * 3600 * math.exp(case.job.log_rates[2])
     posteriors: dict[tuple[int, ...], Posterior] = {}
     total = np.zeros(len(prices))

@@ -1,12 +1,13 @@
-"""Runs that end anywhere and go on with another number of processes and workers: is each sample used once per epoch?
+"""Runs that end at any step and continue with another number of processes and workers: is each sample used once per
+epoch?
 
     python -m benchmarks.exactly_once [--quick] [--json] [--seed N]
 
 Each history trains 3 epochs of 103 samples in steps of 24 (`global_batch`). It is interrupted after 0 to 6 steps, again
 and again, and continues from the loader's state with 1 to 4 ranks, batches of 1 to 24 samples and 0 to 8 workers, drawn
-at random. The ranks are loaders in this process, the workers real processes. Compared with an uninterrupted loader:
-which samples each step has, how often each occurs in an epoch, and the bits of their random augmentation. --quick: 10
-histories.
+at random. The ranks are loaders in this process, the workers real processes. The benchmark compares with an
+uninterrupted loader: the samples of each step, how often each occurs in an epoch, and the bits of their random
+augmentation. --quick: 10 histories.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def loaders(ranks: int, batch_size: int, workers: int, state: Mapping[str, Any] 
 
 
 def steps(ranks: list[ResumableLoader]) -> Iterator[tuple[int, list[Sample]]]:
-    """The epoch and the samples of each step that is left, over all epochs."""
+    """The epoch and the samples of each remaining step, over all epochs."""
     while (epoch := ranks[0].epoch) < EPOCHS:
         batches = [iter(loader) for loader in ranks]
         for _ in range(ranks[0].batch, len(ranks[0])):
@@ -67,12 +68,12 @@ def steps(ranks: list[ResumableLoader]) -> Iterator[tuple[int, list[Sample]]]:
                     if not loader.accumulating:
                         break
             yield epoch, samples
-        for of_rank in batches:  # at its end, a loader goes to the next epoch
+        for of_rank in batches:  # at its end, a loader moves to the next epoch
             assert next(of_rank, None) is None
 
 
 def interrupted(chance: random.Random) -> tuple[list[tuple[int, list[Sample]]], int]:
-    """All steps of a history, and how often it was interrupted."""
+    """All steps of a history, and the number of interruptions."""
     state, done, restarts = None, list[tuple[int, list[Sample]]](), -1
     while True:
         restarts += 1

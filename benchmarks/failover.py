@@ -1,4 +1,4 @@
-"""How long training stops: when a job is moved, and when its machine is killed with and without a warm standby.
+"""The pause in training when a job is moved, and when its machine is killed with and without a warm standby.
 
     python benchmarks/failover.py [--quick] [--bucket] [--json]
 
@@ -37,7 +37,7 @@ REST_S = 1.5  # of plain training before each incident
 MOVE = ("ready", "checkpoint", "transfer", "restore", "verify", "cutover")
 GOALS = {"planned move": 0.5, "hard kill, warm standby": 1.0, "hard kill, cold": 4.0}
 BUCKET_GOALS = {"planned move": 3.0, "hard kill, cold": 8.0}
-READ_USD, WRITE_USD = 0.4e-6, 5e-6  # S3 Standard, us-east-1, list price of 2026, a request
+READ_USD, WRITE_USD = 0.4e-6, 5e-6  # S3 Standard, us-east-1, list price of 2026 per request
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Bench:
         leader = os.getsid(self._home.agent(run))
         now_s = time.monotonic()
         for pid in self._home.session(leader):
-            with suppress(ProcessLookupError):  # some end with the one before them
+            with suppress(ProcessLookupError):  # some phases end together with the previous one
                 os.kill(pid, signal.SIGKILL)
         end_session(leader)  # and any process started meanwhile
         return now_s
@@ -146,7 +146,7 @@ class Bench:
 
 
 def measure(home: Tradewind, times: dict[str, int]) -> dict[str, list[Gap]]:
-    """Cause every kind of incident so many times, one after the other."""
+    """Cause every kind of incident this many times, one after the other."""
     bench = Bench(home)
     found: dict[str, list[Gap]] = {name: [] for name in times}
 

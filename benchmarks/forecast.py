@@ -1,12 +1,12 @@
-"""How accurate forecasts are: what the plan showed at submission, compared with the result.
+"""The accuracy of forecasts: the plan at submission, compared with the result.
 
     python -m benchmarks.forecast [--quick] [--json] [--seed N] [--seeds N] [--hours LEAST MOST] [--on-demand] ...
 
 The whole engine runs in virtual time on the demo's market, with its prices, capacity shortages and preemptions;
 start-up times differ by offer and by launch. Each seed submits two jobs before any start-up has been observed (cold),
-then a third, and two more when those three have ended (after three jobs). Their speed was measured before, to 2 %. The
-benchmark counts how many costs and finish times fall within the 90 % interval that the plan showed; the target is 80 to
-97 %. --quick plays 5 seeds, which is too few to judge by, and prints the figures without targets.
+then a third, and two more when those three have ended (after three jobs). Their speed was measured before, within 2 %.
+The benchmark counts how many costs and finish times fall within the 90 % interval that the plan showed; the target is
+80 to 97 %. --quick plays 5 seeds, which is too few to judge by, and prints the figures without targets.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tests.rig import SqliteScratchDatabase, memory_folder
 T = TypeVar("T")
 SEEDS = 20
 QUICK_SEEDS = 5
-HOURS = (0.25, 6.0)  # of work on the fastest machine
-# after a change; at most, while jobs train; while machines start or jobs move
+HOURS = (0.25, 6.0)  # hours of work on the fastest machine
+# time steps: after a change; at most, while jobs train; while machines start or jobs move
 STRIDES_S = (6.0, 240.0, 24.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One job's cost (nano-USD) and time (seconds): as forecast (5th percentile, expected, 95th) and as it was."""
+    """One job's cost (nano-USD) and time (seconds): forecast (5th percentile, expected, 95th) and actual."""
 
     seed: int
     warm: bool

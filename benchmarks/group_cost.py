@@ -1,20 +1,21 @@
-"""Claim: deciding a group together costs less, and misses fewer deadlines, than each job alone or without its speeds.
+"""Claim: deciding a group together costs less and misses fewer deadlines than deciding each job alone or without its
+speeds.
 
     python -m benchmarks.group_cost [--quick] [--json]
 
 10, 100 and 1,000 jobs of one GPU are submitted together: 26 measured kinds (market/throughputs.csv.gz of the shared
 data, from training_on_a_dime, MIT), lengths as Gavel's generator draws them, deadlines of 1.2, 2 and 10 times the
 length on a V100. They rent K80, P100 and V100 machines at the spot prices that AWS (each zone) and Azure had from
-2020-02-24 on (market/market_events.parquet); no deadline is later than these records. Each region has a quota of each
-GPU, all of the same size, rounded up: together 0.75 machines per job, and then 0.4, which from 100 jobs on is too
-little for all to be on time. Amounts are simulated and fluid: no starts, no interruptions (orchestrator.arena.fluid).
-Groups are drawn with seeds 0, 1, ...: ten of 10 jobs, three of 100, one of 1,000.
+2020-02-24 on (market/market_events.parquet); no deadline is later than these records. Each region has a quota for each
+GPU, all of the same size, rounded up: together 0.75 machines per job, and then 0.4, which is too little for all to be
+on time if there are 100 jobs or more. Amounts are simulated and fluid: no starts, no interruptions
+(orchestrator.arena.fluid). Groups are drawn with seeds 0, 1, ...: ten of 10 jobs, three of 100, one of 1,000.
 
-Compared: the joint plan of least cost with deadlines; each job alone, in order, with what those before it leave; the
-joint plan of one who knows no more than a job's slowest speed; the joint plan with each job on its fastest GPU only.
-Late jobs also pay for all their work. Targets: nothing costs less than the joint plan, and nothing has fewer late jobs.
-The joint plan gives up as little work as possible, not as few jobs, so with too small quotas it can miss the second.
---quick: three groups of 10 jobs, one of 100.
+The benchmark compares the joint plan of least cost with deadlines; each job alone, in order, with the quotas that
+earlier jobs leave; the joint plan that knows only each job's slowest speed; and the joint plan with each job only on
+its fastest GPU. Late jobs also pay for all their work. Targets: nothing costs less than the joint plan, and nothing has
+fewer late jobs. The joint plan gives up the least work, not the fewest jobs, so with too small quotas it can miss the
+second target. --quick: three groups of 10 jobs, one of 100.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from orchestrator.policy.groups.problem import Floats
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
 RATES, PRICES = Path("market/throughputs.csv.gz"), Path("market/market_events.parquet")
 BEGIN, END = datetime(2020, 2, 24, 12, tzinfo=UTC), datetime(2020, 3, 23, 12, tzinfo=UTC)
-"""Azure's first day, by when all prices are known; the last noon that AWS's records reach."""
+"""Azure's first day, when all prices are known; the last noon in AWS's records."""
 HOUR_S = 3600.0
 MACHINES_PER_JOB = (0.75, 0.4)
 GROUPS, SAMPLE = {10: 10, 100: 3, 1000: 1}, {10: 3, 100: 1}
@@ -62,11 +63,11 @@ class Recorded:
     usd_per_h: Floats
 
     def each_quota(self, machines: float) -> float:
-        """Of how many machines each quota must be, all the same, for so many in all."""
+        """The number of machines per quota (all equal) for this total number."""
         return float(np.ceil(machines / len(set(self.pool))))
 
     def quotas(self, machines: float) -> tuple[Quota, ...]:
-        """One of so many machines for each pool."""
+        """A quota of this many machines for each pool."""
         return tuple(
             Quota(" ".join(pool), np.array([way for way, of in enumerate(self.pool) if of == pool]), machines)
             for pool in sorted(set(self.pool))
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def compared(name: str, groups: Sequence[Group], offers: Recorded, quotas: tuple[Quota, ...]) -> list[Claim]:
-    """What all groups cost, and how many of their jobs are late, by each way to decide."""
+    """The cost of all groups and the number of late jobs, for each way to decide."""
     found: dict[str, list[Paid]] = {
         way: [played(each, offers.usd_per_h, quotas, decide) for each in groups]
         for way, decide in WAYS_TO_DECIDE.items()
@@ -112,7 +113,8 @@ def compared(name: str, groups: Sequence[Group], offers: Recorded, quotas: tuple
 
 
 def group(jobs: int, kinds: Sequence[dict[str, float]], offers: Recorded, seed: int) -> Group:
-    """Random jobs, as Gavel's generator makes them: 80% of 10^1.5 to 10^3 minutes on a V100, the others up to 10^4."""
+    """Random jobs in the manner of Gavel's generator: 80% of 10^1.5 to 10^3 minutes on a V100, the others up to
+    10^4."""
     chance = np.random.default_rng(seed)
     kind = chance.integers(0, len(kinds), jobs)
     rate = np.array([[kinds[each].get(gpu, 0.0) for gpu in offers.gpu] for each in kind])
@@ -123,7 +125,7 @@ def group(jobs: int, kinds: Sequence[dict[str, float]], offers: Recorded, seed: 
 
 
 def kinds_of_jobs(path: Path) -> list[dict[str, float]]:
-    """Steps/s by GPU, of each kind of job."""
+    """Steps/s of each kind of job by GPU."""
     kinds: dict[str, dict[str, float]] = {}
     with gzip.open(path, "rt", newline="") as file:
         for row in csv.DictReader(file):
@@ -133,7 +135,7 @@ def kinds_of_jobs(path: Path) -> list[dict[str, float]]:
 
 
 def recorded(path: Path) -> Recorded:
-    """The spot offers of one GPU, with the price that was the last one known at the begin of each hour."""
+    """The spot offers of one GPU, with the last known price at the start of each hour."""
     import pyarrow.parquet as pq
 
     columns = ["observed_at", "cloud", "region", "zone", "instance_type", "gpu", "gpus", "market", "usd_h"]
@@ -150,7 +152,7 @@ def recorded(path: Path) -> Recorded:
 
 
 def as_of(points: Sequence[tuple[float, float]]) -> Callable[[Floats], Floats]:
-    """From times to the price that was the last one known at each."""
+    """A function from times to the last known price."""
     at, usd = np.array(points).T
 
     def price(times: Floats) -> Floats:

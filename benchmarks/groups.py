@@ -1,11 +1,11 @@
-"""Claim: joint plans for thousands of jobs are found in milliseconds, with a proof of how good each is.
+"""Claim: joint plans for thousands of jobs are found in milliseconds, each with a proof of its quality.
 
     python -m benchmarks.groups            each policy, beside plain HiGHS on one row per job
     python -m benchmarks.groups --quick    without the slow plain programs
 
-CPU seconds, the least of three runs; "plain" is HiGHS (its interior-point method) on the program with one set of
-columns per job, as a modelling layer would write it. The mix of jobs is random (seed 0); throughputs are those of
-Gavel (shared data, or TRADEWIND_SHARED), else random ones of the same size. The certified gap is 0 where none is
+CPU seconds, the minimum of three runs; "plain" is HiGHS (its interior-point method) on the program with one set of
+columns per job, as a modelling layer would write it. The mix of jobs is random (seed 0); throughputs are Gavel's
+(shared data, or TRADEWIND_SHARED), otherwise random ones of the same size. The certified gap is 0 unless one is
 printed.
 """
 
@@ -129,9 +129,9 @@ def compared(name: str, plain_s: float, plain: Allocation, found: Allocation, wi
 
 
 def different(jobs: int, *, budgets: int) -> Collection:
-    """Jobs that all differ, on ten variants of each of three types of GPU: random, seed 0. As many GPUs as three
-    quarters of the jobs; three quotas that leave no more; budgets of 1.6 times what each user would pay without
-    limits."""
+    """Jobs that all differ, on ten variants of each of three types of GPU: random, seed 0. There are as many GPUs as
+    three quarters of the jobs, three quotas with the same effect, and budgets of 1.6 times the amount that each user
+    would pay without limits."""
     chance = np.random.default_rng(0)
     base = chance.uniform(0.5, 20, (26, 1)) * np.array([1.0, 2.5, 4.0]) * chance.uniform(0.6, 1.4, (26, 3))
     rate = np.repeat(base[chance.integers(0, 26, jobs)] * 1.0, 10, axis=1)
@@ -158,7 +158,7 @@ def different(jobs: int, *, budgets: int) -> Collection:
 
 
 def apart(jobs: Collection) -> Collection:
-    """The same jobs, each a class of its own: rates differ by less than the solver's tolerance."""
+    """The same jobs, each a separate class: rates differ by less than the solver's tolerance."""
     return replace(jobs, rate=jobs.rate * (1 + 1e-12 * np.arange(len(jobs)))[:, None])
 
 
@@ -202,7 +202,7 @@ class Throughputs:
         self.pairs = Together(first, second, way, rows[:, 3], rows[:, 4])
 
     def jobs(self, jobs: int, *, sizes: bool = False, sharing: bool = False, weights: bool = False) -> Collection:
-        """A random mix of so many jobs; as many GPUs of each type as a quarter of the jobs."""
+        """A random mix of this many jobs; as many GPUs of each type as a quarter of the jobs."""
         chance = np.random.default_rng(0)
         kind = chance.choice(np.flatnonzero((self.gpus == 1) | sizes), jobs)
         rate = self.rate[kind]

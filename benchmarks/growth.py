@@ -1,4 +1,5 @@
-"""Claim: a queue of jobs makes the store grow by less than 10 MB per 1,000 jobs a day, whatever the size of a decision.
+"""Claim: a queue of jobs makes the store grow by less than 10 MB per 1,000 jobs a day, regardless of the size of a
+decision.
 
     python -m benchmarks.growth            1,000 jobs, 200 of them waiting at any time; takes minutes
     python -m benchmarks.growth --quick    60 jobs that all wait at once
@@ -60,7 +61,7 @@ def spec(number: int) -> JobSpec:
 
 
 def grow(folder: Path, jobs: int) -> tuple[int, int, int]:
-    """Bytes of the file before and after, and the part of the growth that is prices and polls."""
+    """Bytes of the file before and after, and the growth due to prices and polls."""
     database = SqliteScratchDatabase(folder)
     home = SimulatedInstallation(
         folder,

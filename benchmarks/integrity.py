@@ -1,15 +1,15 @@
-"""Damage to stored checkpoints: is it noticed, and is an intact checkpoint restored?
+"""Damage to stored checkpoints: is it detected, and is an intact checkpoint restored?
 
     python -m benchmarks.integrity [--quick] [--json] [--seed N]
 
-A job of three ranks has saved three checkpoints in two generations, with a part of one that is under way. 10,000 times,
-something is damaged at random: a bit is flipped, an object is cut, deleted, replaced by a copy of another one of its
-kind, or exchanged with it; chunks, manifests, parts and fences. Then the job is restored as a run does it.
+A job of three ranks has saved three checkpoints in two generations, and a part of another one in progress. 10,000
+times, a random object (chunk, manifest, part or fence) is damaged: a bit is flipped, the object is truncated, deleted,
+replaced by a copy of another one of its kind, or exchanged with it. Then the job is restored as in a run.
 
-It must end in one of two ways: every byte that is restored is one that was saved, by the newest checkpoint that has not
-been damaged; or, where the fence that says which checkpoints count is damaged, with an error that names it, after which
-the repair command restores it. A part that is damaged must not be committed. A manifest that is missing altogether
-cannot be noticed: its checkpoint does not exist, and the one before is restored. --quick: 1,000 times.
+It must end in one of two ways: every restored byte is a saved byte of the newest undamaged checkpoint; or, if the fence
+that says which checkpoints count is damaged, an error names it, and the repair command then restores it. A damaged part
+must not be committed. A missing manifest cannot be detected: its checkpoint does not exist, and the previous one is
+restored. --quick: 1,000 times.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WAYS = ("flipped", "cut", "missing", "duplicated", "swapped")
 
 @dataclass
 class Found:
-    """What became of the damages; `wrong` describes those that went unnoticed."""
+    """The outcomes of the damages; `wrong` describes the undetected ones."""
 
     times: Counter[str] = field(default_factory=Counter)
     older: int = 0
@@ -58,7 +58,7 @@ class Found:
 
 
 def state(step: int, rank: int) -> dict[str, Any]:
-    """Some of it is the same on all ranks, some in all checkpoints."""
+    """Some tensors are equal on all ranks, some in all checkpoints."""
     numbers = torch.Generator().manual_seed(step)
     return {
         "model": {"frozen": torch.arange(300.0), "weight": torch.rand(40, 7, generator=numbers)},
@@ -67,7 +67,7 @@ def state(step: int, rank: int) -> dict[str, Any]:
 
 
 def saved(folder: Path) -> None:
-    """The job, as its runs have left it."""
+    """The job in the state that its runs have left."""
     store.prepare(folder, JOB)
     before: tuple[int, str | None] = (0, None)
     for generation, step in STEPS:
@@ -100,12 +100,12 @@ def saved_by_all(folder: Path, name: ManifestName) -> ManifestName:
 
 
 def connected(rank: int, said: list[bytes], barrier: threading.Barrier) -> Any:
-    """One of the ranks, from its own point of view."""
+    """One of the ranks."""
     return Connected(rank, said, barrier)  # type: ignore[no-untyped-call]
 
 
 def same(loaded: Loaded, rank: int) -> bool:
-    """Whether it is what that rank saved in that step."""
+    """Whether it equals the state that this rank saved in this step."""
     wanted, step = state(loaded.name.step, rank), loaded.name.step
     equal = all(torch.equal(loaded.items["model"][name], value) for name, value in wanted["model"].items())
     rng = torch.equal(loaded.items["rng"]["torch"], wanted["rng"]["torch"])
@@ -114,7 +114,7 @@ def same(loaded: Loaded, rank: int) -> bool:
 
 @contextmanager
 def damaged(files: list[Path], way: str, chance: random.Random) -> Iterator[tuple[str, set[Path]]]:
-    """Damage one of these files, or two; yields what was done and to which. They are as before afterwards."""
+    """Damage one or two of these files; yields the damage and the files. Afterwards, the files are as before."""
     file = chance.choice(files)
     before = file.read_bytes()
     others = [each for each in files if each.parent == file.parent and each.read_bytes() != before]
@@ -145,7 +145,7 @@ def damaged(files: list[Path], way: str, chance: random.Random) -> Iterator[tupl
 
 
 def expected(needed: dict[int, set[Path]], hurt: set[Path]) -> int:
-    """The step of the newest checkpoint that has not been damaged."""
+    """The step of the newest undamaged checkpoint."""
     return max((step for step, files in needed.items() if not files & hurt), default=-1)
 
 
@@ -195,7 +195,7 @@ def try_once(folder: Path, needed: dict[int, set[Path]], chance: random.Random, 
 
 
 def judge_parts(folder: Path, what: str, found: Found) -> None:
-    """A part that is damaged never arrives, so nothing is committed."""
+    """A damaged part never arrives, so nothing is committed."""
     ticks = iter(range(10_000))
     try:
         parts.await_parts(
@@ -246,7 +246,7 @@ def main() -> int:
         found = measured(Path(folder), times, options.seed)
     claims = [
         Claim("damages", sum(found.times.values()), "damages", times, least=True),
-        Claim("damages that went unnoticed, or were not got over", len(found.wrong), "damages", 0),
+        Claim("damages that were not detected or not recovered from", len(found.wrong), "damages", 0),
         Claim("restored from an older checkpoint", found.older, "damages"),
         Claim("fences that had to be repaired, and were", found.repaired, "damages"),
         *(Claim(what, number, "damages") for what, number in sorted(found.times.items())),

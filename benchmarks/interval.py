@@ -1,20 +1,20 @@
-"""What the interval between checkpoints costs: checkpoints and lost work, on machines that are taken away.
+"""The cost of the interval between checkpoints on machines that are preempted: checkpoints and lost work.
 
     python -m benchmarks.interval [--quick] [--json] [--seed N]
 
 The cost of a checkpoint is measured (ResNet-50 with its optimizer, trainers.checkpoint.background). The rest is
 simulated: 24 markets, each with a machine that trains for 60 days and is lost at random moments, 30 minutes to 24 hours
-apart on average; two of the markets change halfway. A restart takes 120 s. In a market, all rules meet the same losses.
-What a rule costs is the time of its checkpoints plus the work that is lost and trained again.
+apart on average; two of the markets change halfway. A restart takes 120 s. In a market, all rules have the same losses.
+The cost of a rule is the time of its checkpoints plus the lost work that is repeated.
 
-- Tradewind: trainers.loop.cadence, told the market's own estimate of the losses (orchestrator.market.availability),
-  which begins with the assumption that is used where nothing was observed yet.
-- The same rule, told the true rates: the difference to the best fixed interval is luck.
-- CheckFreq (Mohan et al., FAST 2021; its code): as often as the last checkpoint is durable, then two steps less often
-  while checkpoints take more than 3.5 % of the time; never more often again.
+- Tradewind: trainers.loop.cadence, given the market's estimate of the losses (orchestrator.market.availability), which
+  begins with the product's prior.
+- The same rule, given the true rates: the difference to the best fixed interval is luck.
+- CheckFreq (Mohan et al., FAST 2021; its code): a checkpoint whenever the last one is durable, then two steps less
+  often while checkpoints take more than 3.5 % of the time; never more often again.
 - Every 15 minutes, every 60 minutes.
-- The best fixed interval of each market, found afterwards, when all losses are known. A rule that follows a change may
-  be better.
+- The best fixed interval of each market, found in hindsight with all losses known. A rule that follows a change may be
+  better.
 
 --quick: the cost is measured over fewer checkpoints.
 """
@@ -46,7 +46,7 @@ from trainers.loop.cadence import Cadence
 HOUR_S = 3600.0
 LASTS_S, RESTART_S = 60 * 24 * HOUR_S, 120.0
 MeanS = Callable[[float], float]
-"""How long a machine lives on average, at a time."""
+"""The mean lifetime of a machine at a time."""
 
 
 def _markets() -> dict[str, MeanS]:
@@ -62,7 +62,7 @@ def _markets() -> dict[str, MeanS]:
 MARKETS = _markets()
 ROUNDS, QUICK_ROUNDS = 6, 2
 LossesPerHour = Callable[[int, float], float]
-"""What is expected after so many machines of a market, of one that has lived for so many seconds."""
+"""The expected loss rate after this many machines of a market, for a machine that has lived for this many seconds."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Save:
 
 
 def lives(mean_s: MeanS, chance: random.Random) -> list[float]:
-    """How long each machine of a market lives."""
+    """The lifetime of each machine of a market."""
     at, since, found = 0.0, 0.0, []
     while at < LASTS_S:
         ends = at + chance.expovariate(1 / mean_s(at))
         if at < LASTS_S / 2 < ends and mean_s(at) != mean_s(ends):
-            at = LASTS_S / 2  # the market changes: losses after this instant are redrawn; earlier ones stay
+            at = LASTS_S / 2  # the market changes: losses after this time are redrawn; earlier ones stay
             continue
         at = ends
         found.append(at - since)
@@ -88,13 +88,14 @@ def lives(mean_s: MeanS, chance: random.Random) -> list[float]:
 
 
 def true_rate(mean_s: MeanS, found: Sequence[float]) -> LossesPerHour:
-    """What no rule knows."""
+    """The true rates, unknown to every rule."""
     ends = [0.0, *itertools.accumulate(found)]
     return lambda number, alive_s: HOUR_S / mean_s(ends[number] + alive_s)
 
 
 def tuned_s(found: Sequence[float], save: Save, losses_per_h: LossesPerHour) -> float:
-    """Seconds of checkpoints and of lost work, over all machines of a market, with our interval for these rates."""
+    """Seconds of checkpoints and of lost work, over all machines of a market, with Tradewind's interval for these
+    rates."""
     cadence = Cadence(BUDGET, 0.0)
     cadence.saved_beside(save.cost_s, save.durable_s)
     total = 0.0
@@ -113,7 +114,7 @@ def tuned_s(found: Sequence[float], save: Save, losses_per_h: LossesPerHour) -> 
 
 
 def expected(found: Sequence[float]) -> LossesPerHour:
-    """What the control plane expects of a market: from its losses of the last 30 days, like the product's."""
+    """The control plane's estimate for a market from its losses of the last 30 days, as in the product."""
     ends = np.concatenate([[0.0], np.cumsum(found)]).tolist()
 
     def losses_per_h(number: int, alive_s: float) -> float:
@@ -173,7 +174,7 @@ def compared(save: Save, seed: int) -> tuple[list[Claim], list[str]]:
 
 
 def measured_save(rounds: int) -> Save:
-    """What a checkpoint costs on this machine."""
+    """The cost of a checkpoint on this machine."""
     with tempfile.TemporaryDirectory() as folder, ours(Path(folder)) as own:
         cost = measured(resnet50(), {"Tradewind": own}, rounds)["Tradewind"]
     return Save(max(cost.typical_s, 0.01), max(statistics.median(cost.durable_s), 0.01))

@@ -1,12 +1,12 @@
-"""Jobs that are killed at random moments and resumed, until they end: are they the same to the last bit?
+"""Jobs that are killed at random moments and resumed until they end: are the results identical to the last bit?
 
     python -m benchmarks.kill_resume [--quick] [--json] [--seed N]
 
-Each job is another program (benchmarks._random_training: model, dropout, batch norm, optimizer, schedule, mixed
-precision with overflows, accumulation, workers of the loader), with one process or two, and with checkpoints that are
-written at once or beside the training. It is run once without interruption; then kill -9 ends all its processes, again
-and again, at moments drawn at random. Compared are the losses of all steps, also of those that were trained twice, and
-the hash of the weights. The number of workers changes at each resume. --quick: 3 programs, 15 kills.
+Each job is a different program (benchmarks._random_training: model, dropout, batch norm, optimizer, schedule, mixed
+precision with overflows, accumulation, workers of the loader), with one process or two, and with checkpoints written
+synchronously or in the background. It runs once without interruption; then kill -9 ends all its processes, again and
+again, at random moments. The benchmark compares the losses of all steps, including repeated ones, and the hash of the
+weights. The number of workers changes at each resume. --quick: 3 programs, 15 kills.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Job:
         )
 
     def start(self) -> tuple[int, TrainerSpec]:
-        """Hand the job to the next generation and fork its run, in a process group of its own."""
+        """Hand the job to the next generation and fork its run in a separate process group."""
         self.generation += 1
         root = str(self.folder / "checkpoints")
         store.write_fence(root, "job", self.generation, store.newest_counting(root, "job", self.generation))
@@ -88,14 +88,14 @@ class Job:
         return pid, spec
 
     def gather(self, spec: TrainerSpec) -> None:
-        """Compare what this run's ranks trained with what is known of these steps."""
+        """Compare the steps of this run's ranks with the known results of these steps."""
         of_run = Path(spec.control_dir).parent
         for rank in range(self.processes):
             metrics = (of_run if rank == 0 else of_run / "ranks" / str(rank)) / "metrics.jsonl"
             for line in metrics.read_text().splitlines() if metrics.exists() else ():
                 try:
                     step = json.loads(line)
-                except ValueError:  # the line during which it was killed
+                except ValueError:  # the line that was being written when it was killed
                     continue
                 known = self.losses.setdefault((rank, step["step"]), step["loss_hex"])
                 self.differing += known != step["loss_hex"]
@@ -150,7 +150,7 @@ def compare(number: int, seed: int, kills: int, folder: Path, found: Found) -> N
         broken.options = {**options, "workers": chance.choice([0, 1, 2, 4])}
         if killed(broken, took_s, chance):
             done += 1
-        else:  # it ended: the rest of the kills are those of the same job anew
+        else:  # it ended: use the remaining kills on the same job, started again
             check(whole, weights, broken, found)
             jobs += 1
             broken = Job(folder / f"{number}-broken-{jobs}", options, processes, beside, number)

@@ -1,25 +1,26 @@
-"""Claim: real jobs that take turns on real machines each get their part of the time, and lose not a bit.
+"""Claim: real jobs that take turns on real machines each get their share of the time, with bit-identical results.
 
     python -m benchmarks.live_turns            30 jobs on 4 machines, under each policy; an hour on two idle cores
     python -m benchmarks.live_turns --quick    2 jobs on one machine, max-min fairness, turns of some seconds
 
-A control plane, machines of the provider `local` (they count as owned; `limits.max_instances` says how many) and
+A control plane, machines of the provider `local` (they count as owned; `limits.max_instances` sets their number) and
 trainers are real processes, each machine with its Ray. A job is a small model with dropout, batch norm and AdamW, each
-with its own seed; its steps mostly wait, so that two cores are enough.
+with its own seed; its steps mostly wait, so two cores are enough.
 
-Compared are, while there are more jobs than machines: what each job was to have, the integral of its shares in the
-plans of the control plane (benchmarks._telling_plane), and what it had, the time for which it trained; each as a part
-of all jobs'. The losses of all steps, and at the end the parameters, the state of the optimizer and those of the random
-numbers must equal those of the same program that ran alone and without interruption.
+While there are more jobs than machines, the benchmark compares each job's planned time (the integral of its shares in
+the plans of the control plane, benchmarks._telling_plane) with its actual training time, each as a share of all jobs'
+time. The losses of all steps, and at the end the parameters and the states of the optimizer and the random number
+generators, must equal those of the same program that ran alone and without interruption.
 
-A turn ends for others at the end of a round only, and only if it has lasted for half of one: so a job that trains for T
-changes its machine at most T / (turn / 2) times, which bounds its migrations. To change machines is to save, to end a
-machine, to start the next one and to restore; its time is that in which no job trains, by starts.
+A turn ends for others only at the end of a round, and only if it has lasted for half a round. So a job that trains for
+T changes its machine at most T / (turn / 2) times, which limits its migrations. A change of machines means to save, to
+end a machine, to start the next one and to restore; its time is the time in which no job trains, divided by the number
+of starts.
 
 A turn lasts at least nine times as long as a change of machines (orchestrator.policy.time_sharing). On a busy computer
-starts take longer, so that turns get longer, and too few jobs may be interrupted for the shares to be even: use idle
-cores, or longer turns and jobs, or switch the rule off (--short). --quick would end before its first turn does: there
-the rule is off, too, changes take more time than turns, and shares are reported without a target.
+starts take longer, so turns get longer, and too few jobs may be interrupted for equal shares: use idle cores, or longer
+turns and jobs, or switch off the rule (--short). --quick would end before its first turn does, so the rule is off
+there, too: changes take more time than turns, and shares are reported without a target.
 """
 
 from __future__ import annotations
@@ -57,14 +58,14 @@ ENTRY = f"{_small_training.__name__.rpartition('.')[2]}:main"
 STEP_S = 0.1
 POINTS = 5.0
 CHANGES = 0.1
-"""The part of a turn that a change of machines may take."""
+"""The fraction of a turn that a change of machines may take."""
 TELL_EVERY_S = 60.0
 FOREVER_MS = 2**62
 
 
 @dataclass(frozen=True)
 class Size:
-    """How many jobs share how many machines, in turns of how many seconds, and how many steps each has."""
+    """The numbers of jobs and machines, the length of a turn in seconds, and the steps of each job."""
 
     jobs: int
     machines: int
@@ -73,7 +74,7 @@ class Size:
 
     @property
     def limit_s(self) -> float:
-        """After so long, jobs that have not finished never will."""
+        """Jobs that have not finished after this time never will."""
         return 4 * self.jobs * self.steps * STEP_S / self.machines + 120
 
 
@@ -83,7 +84,7 @@ QUICK = Size(jobs=2, machines=1, turn_s=3.0, steps=50)
 
 @dataclass(frozen=True)
 class Alone:
-    """What a job had at its end without a control plane: the hash of its state, and the loss of each step."""
+    """The result of a job without a control plane: the hash of its final state, and the loss of each step."""
 
     state: str
     losses: Mapping[int, str]
@@ -118,7 +119,7 @@ def alone(number: int, steps: int, folder: Path) -> Alone:
 
 @dataclass(frozen=True)
 class Found:
-    """Of one installation: see the claims."""
+    """The results of one installation: see the claims."""
 
     points: float
     rounds: float
@@ -182,7 +183,7 @@ def _differs(home: Tradewind, job: str, expected: Alone) -> bool:
     state = home.installation.output_dir(job) / "state"
     try:
         return home.losses(job) != expected.losses or state.read_text() != expected.state
-    except (AssertionError, OSError):  # a repeated step had another loss; it has no end
+    except (AssertionError, OSError):  # a repeated step had a different loss; the job has no end
         return True
 
 
@@ -212,8 +213,8 @@ def _found(
 
 
 def _planned(told: Path) -> tuple[int, int, dict[str, float]]:
-    """From when to when (market ms) there were more jobs than machines, and the integral over that time of each job's
-    shares in the plans (market seconds)."""
+    """The period (market ms) with more jobs than machines, and the integral of each job's planned shares over that
+    period (market seconds)."""
     lines = [json.loads(line) for line in told.read_text().splitlines()]
     planned = defaultdict[str, float](float)
     first_ms = until_ms = next(line["at_ms"] for line in lines if line["share"])
@@ -249,7 +250,7 @@ def main() -> int:
     )
     for name, default in asdict(FULL).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
-    parser.add_argument("--short", action="store_true", help="without the rule: turns as short as asked")
+    parser.add_argument("--short", action="store_true", help="without the rule: turns as short as configured")
     parser.add_argument("--policy", choices=get_args(Fairness), action="append", help="only this one")
     parser.add_argument("--json", action="store_true", help="print only the claims, as JSON")
     options = parser.parse_args()

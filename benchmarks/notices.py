@@ -1,12 +1,13 @@
-"""How soon a machine acts on the notice of its cloud: when its program is told, and when the control plane knows.
+"""The reaction time of a machine to its cloud's notice: until its program is informed, and until the control plane
+knows.
 
     python benchmarks/notices.py [--quick] [--json]
 
-Three clouds on loopback (tests/e2e/three_clouds.py), whose machines are processes in namespaces of their own that run
-the real user data. A job trains on a spot machine; its cloud announces the machine's end in the metadata service; the
-agent finds that, writes it into the control directory of the job's program, which saves its work in time, and reports
-it through the bucket to the control plane, which looks for another machine. Times are those at which these files and
-records were written. Needs root, for the namespaces. All times depend on the load of the machine.
+Three clouds on loopback (tests/e2e/three_clouds.py), whose machines are processes in separate namespaces that run the
+real user data. A job trains on a spot machine; its cloud announces the machine's end in the metadata service; the agent
+finds that, writes it into the control directory of the job's program, which saves its work in time, and reports it
+through the bucket to the control plane, which looks for another machine. Times are taken from these files and records.
+Needs root, for the namespaces. All times depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ GOAL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """Wall seconds from a notice until the program was told, and until the control plane had recorded it."""
+    """Wall seconds from a notice until the program was informed, and until the control plane had recorded it."""
 
     told_s: float
     recorded_s: float
 
 
 def reactions(world: ThreeClouds, cloud: str, times: int, folder: Path) -> list[Reaction]:
-    """Let so many jobs train on this cloud at once, each on its machine, and announce the end of one after the other:
-    where a machine was taken, none is rented for a while."""
+    """Let this many jobs train on this cloud at once, each on its machine, and announce the machines' ends one after
+    the other: after a preemption, no machine is rented there for a while."""
     tradewind = world.tradewind
     jobs = [world.submitted(f"{cloud}-{number}", [cloud]) for number in range(times)]
     found = [_reaction(world, run, folder) for run in [_trained(world, job) for job in jobs]]
@@ -78,7 +79,7 @@ def _training(world: ThreeClouds, job: str) -> Run | None:
 
 
 def _told_ns(world: ThreeClouds, run: Run) -> int | None:
-    """When the machine's agent told its program, by the clock of its files: epoch nanoseconds."""
+    """When the machine's agent informed its program, by the clock of its files: epoch nanoseconds."""
     home = Path(f"/proc/{world.machine(run).host.pid}/root/root/.cache/tradewind/machines")
     try:
         return max((each.stat().st_mtime_ns for each in home.glob("**/control/notice.json")), default=None)

@@ -86,7 +86,7 @@ def winners(
 
 
 def counted() -> dict[tuple[str, str], dict[str, int]]:
-    """How many job kinds each GPU wins, by price set and objective."""
+    """The number of job kinds that each GPU wins, by price set and objective."""
     rates = oracle(SHARED / RATES)
     return {
         (prices, name): dict(sorted(Counter(winners(rates, PRICES[prices], objective).values()).items()))

@@ -5,10 +5,10 @@
 
 Reference runs, and 96 hours of work on V100 zones of 2023 with a limit of 1.05 and 1.10 times the work, need the folder
 `shared` beside the repository (or TRADEWIND_SHARED). Every baseline plays the same runs. Costs are means over cells of
-cost over the optimum, as in docs/results.md. Gangs of 8 and 16 machines of eight H100 have no deadline, but must be
-useful for nine tenths of the time. The generated markets need nothing: spells that are Markov, bursty or
-follow the day, capacity that flaps at the length of a restart, that vanishes when slack runs out, that probes promise
-but no launch finds, or that never comes; of one kind of machine or of several. In each, on-demand alone could meet the
+cost over the optimum, as in docs/results.md. Gangs of 8 and 16 machines with eight H100 each have no deadline, but must
+be useful for nine tenths of the time. The generated markets need no data: capacity comes in spells that are Markov,
+bursty or daily, flaps at the length of a restart, vanishes when slack runs out, is promised by probes but never found
+by launches, or never comes; with one kind of machine or several. In each market, on-demand alone could meet the
 deadline.
 """
 
@@ -38,7 +38,7 @@ from orchestrator.policy import online
 
 GENERATED, GENERATED_QUICK = 10_000, 60
 LIMITS = ((1.05, 1.20), (1.10, 1.10))
-"""(limit over the work, the most that the cost may be over the optimum)."""
+"""(limit relative to the work, largest allowed cost relative to the optimum)."""
 GANGS, GANG_WORK_H, DUTY, H100_PER_MACHINE = (8, 16), 48.0, 0.90, 8
 KINDS = ("markov", "bursty", "diurnal", "flaps", "vanishes", "lies", "empty")
 
@@ -125,7 +125,7 @@ def limits(starts: int) -> list[Claim]:
 
 def gangs(starts: int) -> tuple[list[Claim], str]:
     """48 hours of work on gangs of H100 without a deadline of their own, useful for at least DUTY of the time: US$ per
-    useful GPU-hour, every policy on the same windows, and a table of them all."""
+    useful GPU-hour of every policy on the same windows, and a table of all policies."""
     trace, claims = load(SHARED / "traces" / "gcp_h100x8_2025.npz"), []
     rows: dict[str, list[str]] = {name: [name] for name in (*makers(), "optimum")}
     for gang, size in itertools.product(GANGS, (10.0, 500.0)):
@@ -158,7 +158,7 @@ def gangs(starts: int) -> tuple[list[Claim], str]:
 
 
 def generated(count: int) -> list[Claim]:
-    """Deadlines missed in generated markets, by what the market does."""
+    """Missed deadlines in generated markets, by the behaviour of the market."""
     rng, missed, ours, greedy = random.Random(11), dict.fromkeys(KINDS, 0), 0.0, 0.0
     for number in range(count):
         kind = KINDS[number % len(KINDS)]
@@ -234,7 +234,7 @@ def _capacity(
 
 
 class Timed:
-    """A policy whose time is taken: `seconds` in all, `slowest_s` of one tick."""
+    """A timed policy: `seconds` in total, `slowest_s` for one tick."""
 
     def __init__(self, policy: TickPolicy) -> None:
         self._policy = policy
@@ -253,7 +253,7 @@ class Timed:
 
 
 class LiedTo(Timed):
-    """A policy that is told by every probe that there is capacity."""
+    """A policy for which every probe reports capacity."""
 
     def step(self, observation: Observation, cloud: Cloud) -> None:
         super().step(observation, _Promising(cloud))

@@ -1,4 +1,4 @@
-"""Claim: the cost of a query depends on what it returns, not on the size of the store.
+"""Claim: the cost of a query depends on the size of its result, not on the size of the store.
 
     python -m benchmarks.queries            100,000 offers, 10,000 jobs, 1,000,000 ledger entries and events: minutes
     python -m benchmarks.queries --quick    10,000 offers, 1,000 jobs, 100,000 ledger entries and events
@@ -57,7 +57,7 @@ LIVE = 100
 CHANGES = 6
 """Price changes per spot offer in the last 14 days."""
 RUNS = 3
-"""Per job that has ended."""
+"""Per ended job."""
 GPUS = ("V100", "T4", "A10G", "A100-40GB", "L4", "H100")
 CLOUDS = ("aws", "azure", "gcp")
 SETTLE_TICKS, MEASURED_TICKS = 40, 60

@@ -1,5 +1,4 @@
-"""How long it takes to rank 100,000 GPU offers, or 60, for one job and for a thousand jobs, and whether the ranking is
-correct.
+"""The time to rank 100,000 GPU offers, or 60, for one job and for a thousand jobs, and the correctness of the ranking.
 
     python benchmarks/rank.py [--quick] [--json] [--peers]
 
@@ -7,7 +6,7 @@ The market is seeded and has the shape of three clouds' catalogues: regions, zon
 prices that differ by region and zone. Before each timed call one price changes, and the job is a new one, with data in
 a bucket and a checkpoint in some region, so that throughput, hazard and egress all matter. A timed call is
 `Market.learn` of the new price, then `decide`. Times are CPU time of this process, one thread; 200 calls (--quick: 60).
-Of 60 offers, the decision is timed alone, in eight situations: the job waits or runs, with and without a deadline, its
+With 60 offers, only the decision is timed, in eight situations: the job waits or runs, with and without a deadline, its
 speed measured or not.
 
 --peers also queries gpuhunt and SkyPilot for the same offers. They are installed into temporary virtual environments,
@@ -243,8 +242,8 @@ def with_shut_spot(setting: SeededMarket) -> SeededMarket:
 
 
 def timed_deadlines(setting: SeededMarket, jobs: int, *, run: bool) -> float:
-    """CPU seconds of one decision about `jobs` jobs with deadlines of their own, of known speed and different lengths,
-    in a market with shut spot; `run`: every second one runs on spot."""
+    """CPU seconds of one decision about `jobs` jobs with different deadlines and lengths and known speed, in a market
+    without spot capacity; `run`: every second job runs on spot."""
     draw, now_ms = random.Random(3), setting.market.at
     places = [brute_force(setting, number, spot=True, count=60) for number in range(len(REQUESTS))]
     demands, running, seen = [], {}, []
@@ -288,7 +287,7 @@ def timed_waiting(setting: SeededMarket, calls: int) -> list[float]:
 
 
 def brute_force(setting: SeededMarket, number: int, spot: bool, count: int) -> list[str]:
-    """Ids of the cheapest offers for a request, found by brute force."""
+    """Ids of the cheapest offers for a request, by brute force."""
     wants = REQUESTS[number]
     fitting = [
         (price, offer.id)
@@ -318,7 +317,7 @@ def p95(seconds: list[float]) -> float:
 
 
 def peers_table(answers: list[Answer], plain: list[float], setting: SeededMarket) -> Table:
-    """The times and answers of the other tools, next to our own query by price and our ranking for a job."""
+    """The times and answers of the other tools, next to Tradewind's query by price and its ranking for a job."""
     table = Table("", "offers of", "queries", "CPU median", "CPU p95", "same cheapest as brute force")
     table.title = "The same offers, by price per hour"
     cells = (f"{statistics.median(plain):.4f} s", f"{p95(plain):.4f} s")

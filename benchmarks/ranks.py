@@ -1,4 +1,4 @@
-"""What several ranks cost per step and per checkpoint: agreeing, adding gradients in a fixed order, saving together.
+"""The cost of several ranks per step and per checkpoint: agreement, adding gradients in a fixed order, saving together.
 
     python benchmarks/ranks.py [--quick] [--json]
 
@@ -112,7 +112,7 @@ def _measure(rank: Rank, width: int, rounds: int) -> TrainerState:
     for way, write in (("together", together), ("save", alone)):
         seconds = []
         for number in range(3):
-            _step(parallel, optimizer, torch.rand(8, width))  # or the chunks would be there
+            _step(parallel, optimizer, torch.rand(8, width))  # otherwise the chunks would already exist
             began = time.perf_counter()
             write((100 if way == "save" else 1) + number)
             seconds.append(time.perf_counter() - began)

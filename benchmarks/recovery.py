@@ -1,21 +1,21 @@
-"""How long a job takes to restore its checkpoint, beside what reading and hashing the same bytes takes.
+"""The time in which a job restores its checkpoint, compared with reading and hashing the same bytes.
 
     python -m benchmarks.recovery [--quick] [--json]
 
-The state is that of GPT-2 small with AdamW: 1.49 GB in chunks of at most 4 MiB.
+The state is GPT-2 small with AdamW: 1.49 GB in chunks of at most 4 MiB.
 
-1. In a folder on this machine: measured is the time of a new process from when torch is imported and the model built
-   to its first step. For comparison, all chunks are read into memory and their hashes (xxh3-128) checked, by one thread
-   and by as many as there are cores; the fastest counts. This memory is new, as that of the restored optimizer has to
-   be: the kernel clears it while it is filled. Reading into the same 4 MiB again and again is reported without a
-   target. The chunks are in the kernel's cache (warm), or have to be read from the disk (cold).
-2. In a bucket of the tests' S3 server (tests/clouds/s3.py, moto), which is a process of its own: restoring, which reads
+1. In a folder on this machine: the time of a new process from the imported torch and built model to its first step. For
+   comparison, all chunks are read into memory and their hashes (xxh3-128) checked, by one thread and by one per core;
+   the fastest counts. This memory is new, like that of the restored optimizer: the kernel clears it while it is filled.
+   Reading into the same 4 MiB again and again is reported without a target. The chunks are in the kernel's cache
+   (warm), or have to be read from the disk (cold).
+2. In a bucket of the tests' S3 server (tests/clouds/s3.py, moto), which is a separate process: restoring, which reads
    up to 16 chunks at the same time, is compared with reading and hashing one chunk after the other. The server waits
    for 30 ms before each answer, because a real bucket has latency (Amazon's is 100 to 200 ms:
    https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html). Without that wait, the server's
    CPU time is the limit; this is reported without a target.
-3. From the bucket with latency, of which a machine has fetched chunks ahead (trainers.checkpoint.ahead): all of them,
-   as after a loss, while the machine loads libraries; and those that two checkpoints have in common, as in a planned
+3. From the bucket with latency, after a machine has fetched chunks ahead (trainers.checkpoint.ahead): all chunks, as
+   after a loss, while the machine loads libraries; and the chunks that two checkpoints have in common, as in a planned
    move of a job that trains only 2 of the 12 layers of its model. Restoring without them is in the same rounds.
 
 Figures are medians. --quick: 2 rounds instead of 7, no cold ones, and the bucket holds only the parameters of 4 of
@@ -65,7 +65,7 @@ JOB, SAVED = "job", ManifestName(1, 1, 1)
 ROUNDS, QUICK_ROUNDS = 7, 2
 OVER_READING, OVER_ONE_STREAM = 1.5, 2.0
 LATENCY_S = 0.03
-TRAINED = (2, 12)  # of the layers, in the third part
+TRAINED = (2, 12)  # number of layers in the third part
 
 
 def first_step_s(folder: Path, generation: int) -> float:
@@ -111,13 +111,13 @@ class Chunks:
         self.sizes = [file.stat().st_size for file in self.files]
 
     def leave_memory(self) -> None:
-        """Make the kernel forget them."""
+        """Drop them from the kernel's cache."""
         for file in self.files:
             with file.open("rb") as opened:
                 os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read_s(self, threads: int, *, into_new: bool) -> float:
-        """Seconds for reading and hashing all."""
+        """Seconds for reading and hashing all chunks."""
         own = threading.local()
         begins = [sum(self.sizes[:number]) for number in range(len(self.sizes))]
         memory = tensor_bytes(torch.empty(sum(self.sizes), dtype=torch.uint8)) if into_new else memoryview(b"")
@@ -175,7 +175,7 @@ def from_folder(folder: Path, rounds: int, states: Sequence[str]) -> list[Claim]
 
 
 class Late:
-    """That cloud, whose answers come later."""
+    """The tests' cloud with delayed answers."""
 
     def __init__(self, cloud: S3, latency_s: float) -> None:
         self._cloud, self._latency_s = cloud, latency_s
@@ -186,7 +186,7 @@ class Late:
 
 
 def serve(ends: Connection) -> None:
-    """In a process of its own: a bucket behind two servers, with and without latency."""
+    """In a separate process: a bucket behind two servers, with and without latency."""
     s3 = S3()
     with serving(s3) as prompt, serving(Late(s3, LATENCY_S)) as late:
         ends.send((f"s3://{s3.bucket}/checkpoints", environment(prompt), environment(late)))

@@ -1,14 +1,16 @@
-"""Claim: jobs with deadlines that rent what they need cost a third less than on a shared cluster, and all are on time.
+"""Claim: jobs with deadlines that rent machines as needed cost a third less than on a shared cluster, and all are on
+time.
 
     python -m benchmarks.rented [--quick] [--json]
 
 120 jobs with deadlines of 1.2, 2 and 10 times their fastest duration (shared/jobs, from Gavel's generator), simulated
 on an elastic market with the constant prices of 2020 (orchestrator.arena.elastic): without overheads, and with leases
-of whole rounds of 360 s and starts of 255 s. Beside it: the exact optimum without overheads, and what Gavel's own
-simulator pays and misses with its cost policy with deadlines on 9 GPUs of each type. Everything is simulated.
+of whole rounds of 360 s and starts of 255 s. For comparison: the exact optimum without overheads, and the cost and
+missed deadlines of Gavel's own simulator with its cost policy with deadlines on 9 GPUs of each type. Everything is
+simulated.
 
 Then 5,000 jobs share a cluster of 36 GPUs of each of three types under max-min fairness, as in Gavel's simulator
-(orchestrator.arena.rounds): the CPU time of that. --quick: 1,000 jobs.
+(orchestrator.arena.rounds): the CPU time of the simulation. --quick: 1,000 jobs.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def rented() -> list[Claim]:
 
 
 def shared_cluster(count: int) -> list[Claim]:
-    """The second part: random jobs as Gavel's generator makes them, 5.6 an hour (seed 0)."""
+    """The second part: random jobs in the manner of Gavel's generator, 5.6 an hour (seed 0)."""
     chance = np.random.default_rng(0)
     kinds = np.array([rates for (_, gpus), rates in throughputs().items() if gpus == "1"])
     rate = kinds[chance.integers(0, len(kinds), count)]

@@ -7,9 +7,9 @@
 Prices are those of AWS in 2020, AWS and Azure in 2020, and GCP from 2024 to 2026 (folder `market` of the shared data).
 Capacity is synthetic (orchestrator.arena.replay.capacity). All policies play the same jobs in the same capacity:
 `decide` as it runs live, the same without voluntary moves or without known speeds, and the rules of
-orchestrator.arena.replay.simple. The bound is at every instant where a step is cheapest and pays for no move. Half the
-jobs have a deadline, a third a budget. A job is paused when its budget is spent, under every policy; totals are
-those of jobs without a budget.
+orchestrator.arena.replay.simple. The bound always runs where a step is cheapest and pays for no move. Half the jobs
+have a deadline, a third a budget. A job is paused when its budget is spent, under every policy; totals are those of
+jobs without a budget.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from providers.money import NANO_USD
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
 SEEDS, JOBS, JOBS_QUICK = (1, 2, 3), 60, 8
-FASTEST_SHARE = 6  # one job of `fastest` for so many of `cheapest`
-AFTER_MS = 120 * DAY_MS  # capacity and prices go on for so long after the last start
+FASTEST_SHARE = 6  # one job of `fastest` for this many of `cheapest`
+AFTER_MS = 120 * DAY_MS  # capacity and prices continue for this long after the last start
 OURS, STILL, UNKNOWN, BOUND = "ours", "ours without moves", "ours, speeds unknown", "instant-cheapest bound"
 QUICKEST, OURS_FASTEST = "fastest on-demand", "ours, fastest"
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One market with one capacity and its jobs; `urgent` ones are to finish as soon as possible."""
+    """One market with one capacity and its jobs; `urgent` jobs should finish as soon as possible."""
 
     market: str
     seed: int
@@ -66,7 +66,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one policy made of one job. nano-USD; `hours` from its start to its end. `covered` says of each
+    """The result of one policy for one job. nano-USD; `hours` from its start to its end. `covered` says for each
     decision whether its 90 % intervals of cost and of time held."""
 
     market: str
@@ -255,7 +255,7 @@ def _of_market(market: str, done: Sequence[Done]) -> Iterator[Claim]:
 
 
 def per_job(done: Sequence[Done]) -> Table:
-    """What each policy paid for each job: US$, hours, moves and losses."""
+    """The payments of each policy for each job: US$, hours, moves and losses."""
     names = list(dict.fromkeys(each.policy for each in done if each.policy not in (QUICKEST, OURS_FASTEST)))
     shown = Table("job", "GPUs", "work h", "GB", "deadline", "budget", *names)
     by_job: dict[tuple[str, int, str], dict[str, Done]] = {}

@@ -1,11 +1,12 @@
-"""A job that moves between one process, DistributedDataParallel and FSDP2: is its state the same, and does it train on?
+"""A job that moves between one process, DistributedDataParallel and FSDP2: is its state the same, and does training
+continue?
 
     python -m benchmarks.resharding [--quick] [--json]
 
 A small model with tied weights, AdamW and a schedule trains 20 steps with one process, two of DistributedDataParallel,
 two or four of FSDP2 (gloo, tests/unit/trainers/programs/resharded.py). Each of the other three continues from its
-checkpoint for 20 steps. Compared are the whole tensors of model and optimizer after the restore, bit for bit, and the
-losses of these steps with those of the saving kind, uninterrupted. --quick: two pairs.
+checkpoint for 20 steps. The benchmark compares the whole tensors of model and optimizer after the restore, bit for bit,
+and the losses of these steps with those of the uninterrupted saving kind. --quick: two pairs.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def trained(folder: Path, generation: int, kind: Kind, steps: int) -> dict[int, 
 
 
 def compared(folder: Path, saver: Kind, readers: Sequence[Kind]) -> list[Claim]:
-    """The claims about the readers of what one kind has saved."""
+    """The claims about the readers of one kind's checkpoint."""
     whole = trained(folder / "whole", 1, saver, 2 * LEG)
     trained(folder / "saved", 1, saver, LEG)
     before = noted(folder / "saved", "end", saver)

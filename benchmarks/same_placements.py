@@ -4,10 +4,10 @@
     python -m benchmarks.same_placements --jobs 60   as many as there is time for: 60 jobs in 1.2 days
     python -m benchmarks.same_placements --quick     15 jobs in a day
 
-The engine runs in virtual time on AWS's prices of 2020 (folder `market` of the shared data) with synthetic
-capacity. At the moment when it decides, the replay is given the history so far (prices, launches, refusals and losses,
-and what the runs did) and decides for the same jobs with its own view of the market and of the jobs. Placements, their
-reasons and forecasts must be equal.
+The engine runs in virtual time on AWS's prices of 2020 (folder `market` of the shared data) with synthetic capacity.
+Whenever it decides, the replay receives the history so far (prices, launches, refusals and losses, and the progress of
+the runs) and decides for the same jobs with its own view of the market and of the jobs. Placements, their reasons and
+forecasts must be equal.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from tests.rig import Saboteur, ScratchDatabase, SimulatedInstallation, SqliteSc
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
 JOBS, DAYS, JOBS_QUICK, DAYS_QUICK = 500, 10.0, 15, 1.0
 HOURS = (0.5, 40.0)  # of work, log-uniform
-BEFORE_DAYS = 7  # of prices before the installation: it collects as many when it begins
-STRIDES_S = (30.0, 900.0)  # between ticks: after a change, and at most
+BEFORE_DAYS = 7  # days of prices before the installation: it collects as many at its start
+STRIDES_S = (30.0, 900.0)  # seconds between ticks: after a change, and at most
 STARTUP_S, RESTORE_S, SAVE_EVERY_S = 200.0, 30.0, 1200.0
 
 
@@ -104,7 +104,7 @@ def recorded(folder: Path, start_ms: int) -> Record:
 
 @dataclass(slots=True)
 class Recorded(State):
-    """A job as the control plane's history tells: steps and money are as reported."""
+    """A job according to the control plane's history: steps and money as reported."""
 
     done: float = 0.0
     paid: int = 0
@@ -122,7 +122,7 @@ class Recorded(State):
 
 @dataclass
 class Watch(Saboteur):
-    """Looks when the control plane begins to decide: at the jobs it asks about, and at the replay's plan for them."""
+    """Records, when the control plane begins to decide, the jobs in question and the replay's plan for them."""
 
     home: Home | None = None
     asked: list[str] = field(default_factory=list)
@@ -140,7 +140,7 @@ class Watch(Saboteur):
 
 @dataclass(frozen=True)
 class History:
-    """What was known when the control plane began to decide."""
+    """The facts known when the control plane began to decide."""
 
     knowledge: Knowledge
     at_ms: int
@@ -188,7 +188,7 @@ class Home(SimulatedInstallation):
         super().start()
 
     def submit(self, number: int) -> None:
-        """A job whose speed is known from a like one."""
+        """A job whose speed is known from a similar one."""
         hours = math.exp(self.chance.uniform(math.log(HOURS[0]), math.log(HOURS[1])))
         steps = max(round(hours * 60), 5)
         train = TrainSpec(f"job{number}:main", None, {}, "/", {}, (), steps, None)
@@ -205,7 +205,7 @@ class Home(SimulatedInstallation):
         return [kind_of(*kind) for kind in self.knowledge.record.listing.kinds]
 
     def history(self) -> History:
-        """What is known now of the market and of all speeds."""
+        """The current knowledge of the market and of all speeds."""
         now_ms = self.clock.now_ms()
         with self.store.read() as tx:
             jobs = [job.id for job in tx.jobs(states=("queued", "running"))]
@@ -217,7 +217,7 @@ class Home(SimulatedInstallation):
             return History(self.knowledge, now_ms, {}, points, starts, perf, gaps)
 
     def tell(self, history: History, job_id: str) -> None:
-        """Add what is known now of a job."""
+        """Add the current knowledge of a job."""
         with self.store.read() as tx:
             for job in tx.jobs_of([job_id]):
                 history.states[job_id] = self._state(tx, job, history.gaps)
@@ -269,7 +269,7 @@ def _cloud(record: Record, capacity: Sequence[Pool], clock: VirtualClock) -> Rec
 
 @dataclass
 class Compared:
-    """How many decisions were compared, and how many differ; `placed` and `moved` are those that opened a migration."""
+    """The numbers of compared and of differing decisions; `placed` and `moved` are those that opened a migration."""
 
     decisions: int = 0
     ticks: int = 0
@@ -279,7 +279,7 @@ class Compared:
 
 
 def compare(home: Home, jobs: int, days: float) -> Compared:
-    """Run jobs that arrive within so many days, and compare every decision on them."""
+    """Run jobs that arrive within this many days, and compare every decision about them."""
     found = Compared()
     with closing(home.store):
         arrivals = sorted(home.chance.uniform(0, days * 86_400) for _ in range(jobs))
@@ -326,7 +326,7 @@ def _compare(home: Home, found: Compared) -> None:
 
 
 def _alike(one: JobForecast | str, other: JobForecast | str) -> bool:
-    """Whether two forecasts are equal but for rounding."""
+    """Whether two forecasts are equal except for rounding."""
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     figures = ("cost_nano_usd", "cost_low_nano_usd", "cost_high_nano_usd", "duration_s", "duration_low_s")

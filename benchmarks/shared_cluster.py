@@ -3,13 +3,13 @@
     python -m benchmarks.shared_cluster [--json]     8 minutes; --quick: the traces of Gavel's physical cluster
 
 Reference: jobs/reference_results.csv of the shared data, measured with Gavel (OSDI 2020; commit c4fa400, ECOS), on its
-traces, without checkpoints. Targets are what swapping the solver changes there: 2 % of cost and of makespan, and 4 % of
-the mean completion time; of the makespan policies only the makespan. Everything is simulated, twice:
+traces, without checkpoints. Targets are the differences that another solver causes there: 2 % of cost and of makespan,
+and 4 % of the mean completion time; for the makespan policies only the makespan. Everything is simulated, twice:
 
-- with this product's simulator (orchestrator.arena.rounds), under the policies that both have, at constant prices.
-  Where types are filled in random order, ours is the mean over 20 orders, beside the one that Gavel drew. Left out is
-  one trace under `fifo_perf`, where two faults of Gavel tell (FAULTY);
-- with Gavel's faults (benchmarks/_as_gavel.py), which no policy of ours has: every policy, also with prices that
+- with this product's simulator (orchestrator.arena.rounds), under the policies that both have, at constant prices. If
+  types are filled in random order, the product's result is the mean over 20 orders, compared with the one that Gavel
+  drew. One trace under `fifo_perf`, where two faults of Gavel have an effect (FAULTY), is left out;
+- with Gavel's faults (benchmarks/_as_gavel.py), which no policy of the product has: every policy, also with prices that
   change, with deadlines, and with space sharing, where both jobs of a pair pay for the whole GPU.
 
 Not compared: rows of other solvers, from which the targets come.
@@ -43,12 +43,12 @@ JOBS = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "s
 TYPES, USD_PER_H = ("v100", "p100", "k80"), np.array([0.74, 0.43, 0.135])
 QUICK, CONSTANT = ("static100", "cont96"), "gcp_static"
 ORDERS = 20
-"""Random orders of the types: makespans under one or another differ by 2 % of their mean (standard deviation)."""
+"""Random orders of the types: their makespans have a standard deviation of 2 % of the mean."""
 NAME_OF = {"fifo_perf": "queue", **OURS}
-"""Ours by Gavel's names."""
+"""The product's policies by Gavel's names."""
 FAULTY = ("cont96", "fifo_perf")
-"""Two faults of Gavel change this result: it gives a waiting job GPUs of a type on which the job cannot run, so that
-others overtake it, and it recomputes shares too early, because it reads a last time of 0 as "never"."""
+"""Two faults of Gavel change this result: it gives a waiting job GPUs of a type on which the job cannot run, so others
+overtake it, and it recomputes shares too early, because it reads a last time of 0 as "never"."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def references(traces: Sequence[str] | None) -> Iterator[dict[str, str]]:
-    """The rows of the reference that can be compared, of these traces or of all."""
+    """The comparable rows of the reference, for these traces or for all."""
     with (JOBS / "reference_results.csv").open() as file:
         for row in csv.DictReader(file):
             if row["solver"] == "ECOS" and (traces is None or row["trace"] in traces):
@@ -77,7 +77,7 @@ def references(traces: Sequence[str] | None) -> Iterator[dict[str, str]]:
 
 
 def compared(row: dict[str, str], found: Sequence[Outcome], *, how: str = "") -> list[Claim]:
-    """How far each figure is from the reference."""
+    """The distance of each figure from the reference."""
     at_s = trace(row).jobs.at_s
     name = f"{row['trace']} on {row['cluster']}, {row['prices']}, {row['policy']}{how}"
     makespans = [float(each.ended_s.max()) / 3600 for each in found]
@@ -93,14 +93,14 @@ def compared(row: dict[str, str], found: Sequence[Outcome], *, how: str = "") ->
 
 
 def simulated(row: dict[str, str]) -> list[Outcome]:
-    """By the product's simulator, in each random order of the types, if the policy has them."""
+    """Results of the product's simulator, in each random order of the types if the policy uses random orders."""
     unweighted, ours = replace(trace(row).jobs, weight=None), POLICIES[NAME_OF[row["policy"]]]
     supply = Supply(_cluster(row), USD_PER_H)
     return [ours.cluster(unweighted, supply, order=each).run() for each in range(ORDERS if ours.agnostic else 1)]
 
 
 def as_gavel(row: dict[str, str]) -> Outcome:
-    """With Gavel's faults."""
+    """Results with Gavel's faults."""
     prices = Prices.read(JOBS / f"prices_{row['prices']}.csv", TYPES)
     if row["policy"] in SHARING:
         rates = beside(JOBS / f"traces/{row['trace']}.csv", JOBS / "throughputs_colocated.csv", TYPES)
@@ -114,7 +114,7 @@ def trace(row: dict[str, str]) -> JobTrace:
 
 
 def _cluster(row: dict[str, str]) -> Floats:
-    """How many GPUs there are of each type."""
+    """The number of GPUs of each type."""
     return np.array([float(count) for count in row["cluster"].split(":")])
 
 

@@ -1,14 +1,14 @@
-"""Claim: jobs that share owned machines each get the part of the time that the plan gives them, and all finish.
+"""Claim: jobs that share owned machines each get the planned share of the time, and all finish.
 
     python -m benchmarks.time_slicing            30 jobs on 4 machines, 40 turns; up to 25 min
     python -m benchmarks.time_slicing --quick    5 jobs on 2 machines, 6 turns
 
 The engine runs in virtual time on simulated machines that count as owned; trainers are simulated. A turn is 120 s, and
-to change machines takes about 8 s of that, far more than of turns of ten minutes. What each job was to have is the mean
-of its shares in the plans of all rounds; what it had is the time for which it trained, as a part of all time trained.
-Then the CPU time of one round of 1,000 jobs over 30 classes of machines, for which no engine runs; and of the passes of
-a control plane with 1,000 jobs in its store that may each use some of 30 classes, 300 machines in all: from when all
-wait until the turns of the first ones are over (--quick: the first passes).
+a change of machines takes about 8 s of that, a far larger fraction than of turns of ten minutes. A job's planned share
+is the mean of its shares in the plans of all rounds; its actual share is its training time as a fraction of all
+training time. Then the CPU time of one round of 1,000 jobs over 30 classes of machines, without an engine; and the CPU
+time of the passes of a control plane with 1,000 jobs in its store that may each use some of 30 classes, 300 machines in
+total: from the time when all wait until the first turns are over (--quick: the first passes).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tests.rig import SimulatedInstallation, SqliteScratchDatabase, findings, me
 TURN_S = 120.0
 MACHINE = Offer("fake", "alpha", "alpha-1", "v100.1", "V100", 1, 8, 64 * GIB, CapacityType.SPOT, simulated=True)
 POINTS = 5.0
-"""How far a job's part may be from its plan, in percentage points of all machines' time."""
+"""How far a job's share may be from its plan, in percentage points of all machines' time."""
 LIMIT_S = 40_000.0
 JOBS, CLASSES, PASS_S = 1_000, 30, 5.0
 KINDS = ("A10G", "A40", "H100", "H200", "K80", "L4", "L40S", "P100", "T4", "V100")
 
 
 def shared(fairness: Fairness, jobs: int, machines: int, rounds: int) -> tuple[float, int, int, int]:
-    """(the largest distance of a job's part from its plan in percentage points, jobs that did not finish, turns that
+    """(the largest distance of a job's share from its plan in percentage points, jobs that did not finish, turns that
     ended for others, findings of the rig: steps lost, machines left, ledgers that differ)."""
     settings = {"policy.time_sharing": fairness, "policy.turn_s": TURN_S, "policy.min_dwell_s": 10.0}
     with memory_folder() as folder:

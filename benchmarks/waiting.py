@@ -1,12 +1,12 @@
-"""Claim: jobs that wait for a machine, however many, take a small part of one core, and none leaves a machine unused.
+"""Claim: any number of jobs that wait for a machine use a small part of one core, and no machine stays unused.
 
     python -m benchmarks.waiting            100, 300 and 1,000 jobs
     python -m benchmarks.waiting --quick    100 jobs, 10 s instead of 60
 
 One job trains on the only machine, and the others wait for it. The engine and the store are real, the machine and the
-trainers are simulated, in virtual time: between two ticks passes what the daemon would wait, and the CPU time of the
-tick. Measured are the CPU time of all ticks while nothing happens, and how long the machine is not rented again after
-the job that had it is cancelled.
+trainers are simulated, in virtual time: between two ticks, time advances by the daemon's pause and the CPU time of the
+tick. The benchmark measures the CPU time of all ticks while nothing happens, and the time until the machine is rented
+again after its job is cancelled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LATEST_S = 5.0
 
 
 def measured(jobs: int, seconds: float) -> tuple[float, float]:
-    """(share of a core while so many jobs wait, seconds until the machine is rented again)."""
+    """(share of a core while this many jobs wait, seconds until the machine is rented again)."""
     with memory_folder() as folder, empty_database("sqlite", folder) as database:
         home = SimulatedInstallation(
             folder,

@@ -1,4 +1,4 @@
-"""Thirty zombies: raylets are killed but their actors keep running, while another generation owns the job.
+"""Thirty zombies: raylets are killed, but their actors keep running while another generation owns the job.
 
     python benchmarks/zombies.py [--quick] [--json]
 
