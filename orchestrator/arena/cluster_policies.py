@@ -1,8 +1,8 @@
-"""Policies of a shared cluster, for simulations: those of group files, and others to compare them with.
+"""Policies of a shared cluster, for simulations: the policies of group files, and others to compare them with.
 
-Where equally good answers are many, the policy about the makespan prefers the most progress in total. A policy that
-does not know how fast models run on each kind of GPU has no reason to prefer one: a job's time goes to all kinds in
-proportion to their GPUs. Kinds are then filled in random order, as in Gavel (Narayanan et al., OSDI 2020).
+Among equally good answers, the makespan policy prefers the most total progress. A policy that does not know the speed
+of models on each kind of GPU has no reason to prefer one: a job's time goes to all kinds in proportion to their GPUs.
+Kinds are then filled in random order, as in Gavel (Narayanan et al., OSDI 2020).
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from orchestrator.policy.groups.problem import Floats
 
 @dataclass(frozen=True, slots=True)
 class ClusterPolicy:
-    """`shares`: of a cluster's time for the jobs that are there, (jobs, kinds). `agnostic`: it does not know how fast
-    models run on each kind. `fills`: jobs use what the shares leave idle."""
+    """`shares`: of a cluster's time for the present jobs, (jobs, kinds). `agnostic`: it does not know the speed of
+    models on each kind. `fills`: jobs use GPUs that the shares leave idle."""
 
     shares: Callable[[Collection], Floats]
     agnostic: bool = False
     fills: bool = True
 
     def cluster(self, jobs: Arrivals, supply: Supply, *, order: int = 0) -> Cluster:
-        """A cluster under this policy; `order`: the seed of random orders of the kinds. A job has no part of a kind of
-        which there are fewer GPUs than it takes."""
+        """A cluster under this policy; `order`: the seed of random orders of the kinds. A job gets no share of a kind
+        with fewer GPUs than it takes."""
         jobs = replace(jobs, rate=np.where(jobs.gpus[:, None] <= supply.gpus, jobs.rate, 0.0))
         return Cluster(jobs, supply, self.shares, order=order if self.agnostic else None, fills=self.fills)
 
@@ -51,8 +51,8 @@ def _agnostic(program: Callable[[Collection], Program]) -> ClusterPolicy:
 
 
 def _shortest(jobs: Collection) -> Floats:
-    """The shortest makespan; of all answers that have it, one with the most progress, each job's relative to its
-    fastest kind."""
+    """The shortest makespan; among the answers that have it, one with the most progress, where each job's progress is
+    relative to its fastest kind."""
     program = makespan(jobs)
     fastest = program.problem.rate.max(axis=1, keepdims=True)
     progress = of_steps(program.problem, np.broadcast_to(1 / fastest, program.problem.rate.shape))
@@ -60,9 +60,9 @@ def _shortest(jobs: Collection) -> Floats:
 
 
 def _in_line(jobs: Collection) -> Floats:
-    """In the order of arrival, each job gets the kind that runs it fastest of those with room, until the first that
-    has to wait: no later job starts first. As in Gavel, every placement is recomputed each time, without regard to
-    where jobs run now: an older job can take the GPUs of a younger one."""
+    """In the order of arrival, each job gets the fastest kind with free GPUs, until the first job that has to wait: no
+    later job starts before it. As in Gavel, every placement is recomputed each time, regardless of where jobs run now:
+    an older job can take the GPUs of a younger one."""
     shares, left = np.zeros(jobs.rate.shape), jobs.supply.gpus.copy()
     for job in np.argsort(-jobs.age_s, kind="stable"):
         rate = np.where(left >= jobs.gpus[job], jobs.rate[job], 0.0)

@@ -1,6 +1,7 @@
-"""Rows of a CSV file that people wrote: every mistake is noted with its line and column, and all are reported at once.
+"""Rows of a CSV file written by people: every mistake is recorded with its line and column, and all are reported at
+once.
 
-A mistake does not end the reading, so that a file can be put right in one go.
+Reading continues after a mistake, so a file can be corrected in one go.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ class Mistakes:
         return len(self._found)
 
     def problems(self) -> list[Problem]:
-        """The first MOST_PROBLEMS in the order of the file, and how many more there are."""
+        """The first MOST_PROBLEMS mistakes in the order of the file, and the number of further ones."""
         found = sorted(self._found, key=lambda each: (each.line, each.column))
         more = len(found) - MOST_PROBLEMS
         if more <= 0:
             return found
-        rest = f"{more} more {'mistake' if more == 1 else 'mistakes'}; put these right first"
+        rest = f"{more} more {'mistake' if more == 1 else 'mistakes'}; correct these first"
         return [*found[:MOST_PROBLEMS], Problem(str(self.path), 0, 0, "", rest)]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: its cells by column name, and where it stands."""
+    """One row: its cells by column name, and its position."""
 
     cells: Mapping[str, str]
     line: int
@@ -50,14 +51,14 @@ class Row:
     _mistakes: Mistakes
 
     def wrong(self, field: str, message: str, hint: str) -> None:
-        """Note a mistake in a cell."""
+        """Record a mistake in a cell."""
         self._mistakes.note(*self._places.get(field, (self.line, 1)), field, message, hint)
 
     def number(
         self, field: str, what: str, *, least: float, most: float = math.inf, default: float | None = None
     ) -> float:
-        """A finite number; NaN, with the mistake noted, if the cell has none from `least` to `most`. `what` says what
-        to write there."""
+        """A finite number; NaN, with the mistake recorded, if the cell has none from `least` to `most`. `what`
+        describes the expected value."""
         text = self.cells.get(field, "").strip()
         if not text and default is not None:
             return default
@@ -73,7 +74,7 @@ class Row:
         return math.nan
 
     def gpus(self, field: str, most: int, *, default: float | None = None) -> float:
-        """A number of GPUs; NaN, with the mistake noted, if the cell has none."""
+        """A number of GPUs; NaN, with the mistake recorded, if the cell has none."""
         what = f"a whole number of GPUs, from 1 to {most:,}"
         value = self.number(field, what, least=1, most=most, default=default)
         if not math.isnan(value) and value != int(value):
@@ -83,8 +84,8 @@ class Row:
 
 
 def rows(mistakes: Mistakes, needed: Sequence[str], *, absent: str) -> Iterator[Row]:
-    """The rows of a file with these columns. A file or a row that cannot be read is a mistake, too; `absent` is the
-    remedy for a file that does not exist."""
+    """The rows of a file with these columns. An unreadable file or row is a mistake, too; `absent` is the remedy for a
+    file that does not exist."""
     try:
         with mistakes.path.open(encoding="utf-8-sig", newline="") as file:
             records = _records(file)
@@ -114,12 +115,12 @@ def rows(mistakes: Mistakes, needed: Sequence[str], *, absent: str) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    line: int  # of its beginning
+    line: int  # of its start
     text: str
     cells: Sequence[str]
 
     def place(self, index: int) -> tuple[int, int]:
-        """(line, column) where a cell begins; of one that is left out, where the row ends."""
+        """(line, column) where a cell begins; for a missing cell, where the row ends."""
         text, at = self.text.rstrip("\r\n"), 0
         for _ in range(index):
             at = _after_comma(text, at)
@@ -128,7 +129,7 @@ class _Record:
 
 
 def _after_comma(text: str, at: int) -> int:
-    """The place after the next comma outside double quotes; the end, if there is none."""
+    """The position after the next comma outside double quotes; the end if there is none."""
     quoted = False
     for index in range(at, len(text)):
         if text[index] == '"':

@@ -1,10 +1,10 @@
-"""Simulates jobs on an elastic market, where each rents the GPUs that least cost with deadlines wants for it.
+"""Simulates jobs on an elastic market, where each job rents the GPUs that the least-cost plan with deadlines gives it.
 
 The policy is policy.groups.policies.cost; supply is not limited, prices are constant, and a job pays for a machine from
-its request to the end of its use, in which the start takes `restart_s`. The shares of a job become leases like this: it
+its request to the end of its use; the start takes `restart_s` of that. The shares of a job become leases as follows: it
 starts at once; it stays where it is as long as its share there lasts for another round; otherwise it moves to a faster
-way that is on time. So a job that mixes two ways runs on the cheaper one first, and moves once. The move needs time,
-which is taken off the deadline.
+way that is on time. So a job that mixes two ways runs on the cheaper one first and moves once. The time of the move is
+subtracted from the deadline.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from orchestrator.policy.groups.policies.cost import least_cost
 from orchestrator.policy.groups.problem import Floats
 
 LONG_S = 1e9
-"""Of a job without a deadline."""
+"""The deadline of a job without one."""
 HARDLY = 1e-6
-"""A share, or a part of a job's steps, that is less than this is none."""
+"""A share, or a fraction of a job's steps, below this counts as zero."""
 NOTHING = 1e-9
-"""By this part of its time a job may be late: floats are no more exact."""
+"""A job may be late by this fraction of its time, because floats are not more exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Rented:
 
 
 class ElasticMarket:
-    """`deadline_s` (jobs,) is absolute, infinite for none; `usd_per_h` (ways,) is that of one GPU. With `round_s` 0,
-    leases may end at any time."""
+    """`deadline_s` (jobs,) is absolute, infinite for none; `usd_per_h` (ways,) is the price of one GPU. With `round_s`
+    0, leases may end at any time."""
 
     def __init__(
         self, jobs: Arrivals, deadline_s: Floats, usd_per_h: Floats, *, round_s: float = 0.0, restart_s: float = 0.0
@@ -50,11 +50,12 @@ class ElasticMarket:
         count = len(jobs.at_s)
         self._left, self._ended_s = jobs.steps.astype(float), np.full(count, np.nan)
         self._way = np.full(count, -1)
-        self._since_s, self._ready_s = np.zeros(count), np.zeros(count)  # looked at, and able to work, since
+        self._since_s, self._ready_s = np.zeros(count), np.zeros(count)  # updated, and able to work, since
         self._usd, self._launches = 0.0, 0
 
     def run(self, done: Callable[[int, int], None] = lambda _ended, _jobs: None) -> Rented:
-        """Until all jobs have ended. `done` is called now and then: how many have ended, and how many there are."""
+        """Run until all jobs have ended. `done` is called now and then with the number of ended jobs and of all
+        jobs."""
         events = [(float(at_s), job) for job, at_s in enumerate(self._jobs.at_s)]
         heapq.heapify(events)
         while events:
@@ -69,7 +70,7 @@ class ElasticMarket:
         return Rented(self._ended_s, self._usd, self._launches)
 
     def _goes_on(self, job: int, now_s: float) -> bool:
-        """Bring a job from where it was last looked at to now. Whether there is something left to do."""
+        """Advance a job from its last update to now. Returns whether there is work left."""
         way = int(self._way[job])
         if way >= 0:
             worked_s = max(0.0, now_s - max(self._since_s[job], self._ready_s[job]))
@@ -82,7 +83,7 @@ class ElasticMarket:
         return False
 
     def _decided(self, jobs: list[int], now_s: float) -> list[tuple[int, float]]:
-        """Put each of these jobs where its plan wants it; returns when to look at it again."""
+        """Put each of these jobs where its plan wants it; returns the time of its next update."""
         if not jobs:
             return []
         there, rate = np.array(jobs), self._jobs.rate[jobs]
@@ -92,7 +93,7 @@ class ElasticMarket:
         starting_s = np.maximum(self._ready_s[there] - now_s, 0) + np.where(on_fastest, 0, moves_s)
         left_s = self._deadline_s[there] - now_s - starting_s
         least_s = self._left[there] / rate[np.arange(len(there)), fastest]
-        horizon_s = np.maximum(left_s, least_s)  # who can be late by no other plan runs as fast as possible
+        horizon_s = np.maximum(left_s, least_s)  # a job that cannot be on time runs as fast as possible
         plan = collection(
             rate,
             Supply(np.full(len(self._usd_per_h), np.inf), self._usd_per_h),
@@ -104,7 +105,7 @@ class ElasticMarket:
         return [(job, self._placed(job, wanted_s[row], now_s)) for row, job in enumerate(jobs)]
 
     def _placed(self, job: int, wanted_s: Floats, now_s: float) -> float:
-        """Leave a job where it is, or move it; returns when its lease or its work there is over. `wanted_s` (ways,):
+        """Leave a job where it is, or move it; returns the end of its lease or of its work there. `wanted_s` (ways,):
         how long the plan wants it to work in each way."""
         rate, way = self._jobs.rate[job], int(self._way[job])
         ends_s = self._left[job] / np.maximum(rate, HARDLY)
@@ -118,7 +119,7 @@ class ElasticMarket:
             fastest = int(np.argmax(rate))
             if (to := int(np.argmin(costs)) if on_time.any() else fastest) != way:
                 way = self._moved(job, to, now_s)
-            return max(now_s, float(self._ready_s[job])) + float(ends_s[way])  # it moves no more
+            return max(now_s, float(self._ready_s[job])) + float(ends_s[way])  # it no longer moves
         lease_s = wanted_s[way] // self._round_s * self._round_s if self._round_s else wanted_s[way]
         ends = wanted_s[way] >= ends_s[way] * (1 - HARDLY)
         return max(now_s, float(self._ready_s[job])) + float(ends_s[way] if ends else lease_s)

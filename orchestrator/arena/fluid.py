@@ -1,8 +1,8 @@
-"""Simulates a group on an elastic market whose prices change and whose quotas bind: what it costs, and who is late.
+"""Simulates a group on an elastic market with changing prices and binding quotas: its cost and its late jobs.
 
-Fluid: a job runs on parts of machines, moves in no time and is never interrupted, so that only the decision counts
-(elastic.py says what rounds and starts cost, at constant prices). A decision sees the prices of its hour and no later
-one. It is made at the start, every day, and in each hour after a job ended or missed its deadline.
+Fluid: a job runs on parts of machines, moves in no time and is never interrupted, so only the decision counts
+(elastic.py shows the cost of rounds and starts, at constant prices). A decision sees the prices of its hour and no
+later ones. It is made at the start, every day, and in each hour after a job ended or missed its deadline.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ Decision = Callable[[Collection], Floats]
 """The shares (jobs, ways) of the jobs that have not ended."""
 HOUR_S, DAY_H = 3600.0, 24
 LATE_S = 1.0
-"""Seconds. A job that is late by less counts as on time, because the solver is not more precise than that."""
+"""Seconds. A job that is late by less counts as on time, because the solver is not more precise."""
 HARDLY = 1e-6
-"""The part of a job's steps, or of a need, that counts as none."""
+"""The fraction of a job's steps, or of a need, that counts as zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Jobs that are submitted together: `rate` (jobs, ways) in steps/s on one machine; `steps` and `deadline_s`
-    (jobs,)."""
+    """Jobs submitted together: `rate` (jobs, ways) in steps/s on one machine; `steps` and `deadline_s` (jobs,)."""
 
     rate: Floats
     steps: Floats
@@ -47,9 +46,9 @@ class Paid:
 
 
 def played(group: Group, usd_per_h: Floats, quotas: tuple[Quota, ...], decide: Decision) -> Paid:
-    """Until all jobs have ended. `usd_per_h` (hours, ways): prices from the start on; the last ones stay.
+    """Run until all jobs have ended. `usd_per_h` (hours, ways): prices from the start on; the last ones stay.
 
-    Raises RuntimeError if no job that is left has any share of time, since then none would ever end.
+    Raises RuntimeError if no remaining job has a share of time, since then none would ever end.
     """
     jobs, ways = group.rate.shape
     left, ended_s = group.steps.astype(float), np.full(jobs, np.inf)
@@ -62,7 +61,7 @@ def played(group: Group, usd_per_h: Floats, quotas: tuple[Quota, ...], decide: D
             decisions += 1
         speed = (group.rate * shares)[going].sum(axis=1)
         if not speed.any():
-            raise RuntimeError(f"none of the {going.size} jobs that are left has any share of time")
+            raise RuntimeError(f"none of the {going.size} remaining jobs has a share of time")
         needs_h = np.divide(left[going], speed * HOUR_S, out=np.full(going.size, np.inf), where=speed > 0)
         ends = needs_h <= 1 + HARDLY
         spent_h = np.where(ends, needs_h, 1.0)
@@ -88,7 +87,7 @@ def _waiting(
 
 
 def together(jobs: Collection) -> Floats:
-    """The joint plan of least cost; where not all can be on time, the one in which the least work is late."""
+    """The joint plan of least cost; if not all jobs can be on time, the plan with the least late work."""
     try:
         return solve(least_cost(jobs)).shares
     except InfeasibleError:
@@ -102,7 +101,7 @@ def together(jobs: Collection) -> Floats:
 
 
 def one_by_one(jobs: Collection) -> Floats:
-    """Each job alone, in the order of the rows: its own least cost, with what those before it leave of the quotas."""
+    """Each job alone, in the order of the rows: its own least cost within the quotas that earlier jobs leave."""
     shares = together(replace(jobs, quotas=()))  # without quotas, each is alone in the joint plan
     left = np.array([each.most for each in jobs.quotas])
     covers = np.array([np.isin(np.arange(jobs.rate.shape[1]), each.ways) for each in jobs.quotas])
@@ -114,7 +113,7 @@ def one_by_one(jobs: Collection) -> Floats:
 
 
 def _only(jobs: Collection, row: int, left: Floats) -> Collection:
-    """One job, and so much of the quotas."""
+    """One job with this part of the quotas."""
     quotas = tuple(replace(each, most=float(most)) for each, most in zip(jobs.quotas, left, strict=True))
     one = slice(row, row + 1)
     return collection(
@@ -128,14 +127,14 @@ def _only(jobs: Collection, row: int, left: Floats) -> Collection:
 
 
 def agnostic(jobs: Collection) -> Floats:
-    """The joint plan of one who takes each job to run everywhere at the slowest of its speeds, so that it never counts
-    on more than it gets."""
+    """The joint plan under the assumption that each job runs everywhere at its slowest speed, so it never counts on
+    more than it gets."""
     able = jobs.rate > 0
     slowest = np.where(able, jobs.rate, np.inf).min(axis=1, keepdims=True)
     return together(replace(jobs, rate=np.where(able, slowest, 0.0)))
 
 
 def on_the_fastest(jobs: Collection) -> Floats:
-    """The joint plan that allows each job only the ways in which it is fastest."""
+    """The joint plan that allows each job only its fastest ways."""
     fastest = jobs.rate.max(axis=1, keepdims=True)
     return together(replace(jobs, rate=np.where(jobs.rate == fastest, jobs.rate, 0.0)))

@@ -1,4 +1,5 @@
-"""Formats: trace files: our .npz and Parquet, SkyPilot's spot-traces JSON, SkyNomad's JSON, exported prices -> Trace.
+"""Formats: trace files: Tradewind's .npz and Parquet, SkyPilot's spot-traces JSON, SkyNomad's JSON, exported prices ->
+Trace.
 
 load(path)                               one .npz or .parquet
 load(path, Prices(machine=..))           a file from `tradewind prices export` (price_export.py)
@@ -24,14 +25,14 @@ from orchestrator.errors import MissingExtraError
 
 _NPZ = ("zones", "capacity", "spot_price", "on_demand_price", "tick_seconds")
 _MOST = 2**53
-"""Above this, not every whole number is a float."""
+"""Above this, floats cannot represent every whole number."""
 _SAME_TICK_S = 0.001_001
 """Times are compared to the millisecond."""
 _COLUMNS = ("at", "zone", "capacity", "spot_usd_per_hour", "on_demand_usd_per_hour")
 
 
 def load(path: Path, prices: Prices = NO_PRICES) -> Trace:
-    """Read a trace. `prices` supplies what its format does not contain.
+    """Read a trace. `prices` supplies values that its format does not contain.
 
     Raises SpecError with the file and, if known, the row; MissingExtraError without pyarrow for Parquet.
     """
@@ -125,7 +126,7 @@ def _floats(path: Path, field: str, column: np.ndarray[Any, np.dtype[Any]]) -> F
 
 
 def _fractional(counts: Floats) -> Bools:
-    """Where a count is not a finite whole number."""
+    """Whether each count is not a finite whole number."""
     whole: Bools = (np.abs(counts) < _MOST) & (counts == np.floor(counts))
     return ~whole
 

@@ -23,12 +23,12 @@ from orchestrator.policy.groups import Supply
 
 LEAST_COST = "cheapest"
 RESTART_S = 255.0
-"""Wall seconds from the request of a machine to the first step there: what clouds take for one with a GPU."""
+"""Wall seconds from the request of a machine to the first step there, as clouds take for one with a GPU."""
 LATE_S = 1.0
 """Seconds. A job that is late by less counts as on time."""
 _KIND = re.compile(r"([^=@,\s]+)=(0*[1-9]\d{0,6})(?:@(\d+(?:\.\d*)?|\.\d+))?")
 Done = Callable[[int, int], None]
-"""Called with how many jobs have ended, and how many there are."""
+"""Called with the number of ended jobs and of all jobs."""
 
 
 ALL = (*POLICIES, LEAST_COST)
@@ -37,7 +37,7 @@ ALL = (*POLICIES, LEAST_COST)
 @dataclass(frozen=True, slots=True)
 class GroupPolicyResult:
     """One policy. Completion times are from a job's arrival to its end, in hours; `makespan_h` is until the last job
-    ends. `late` counts jobs that missed their deadlines. `elastic`: on the market, not on the cluster."""
+    ends. `late` counts jobs that missed their deadlines. `elastic`: simulated on the market, not on the cluster."""
 
     policy: str
     elastic: bool
@@ -50,7 +50,7 @@ class GroupPolicyResult:
 
 @dataclass(frozen=True, slots=True)
 class GroupBacktest:
-    """Policies for a collection of jobs on one trace. `cluster`: how many GPUs there are of each kind."""
+    """Policies for a collection of jobs on one trace. `cluster`: the number of GPUs of each kind."""
 
     kind: ClassVar[str] = "backtest-jobs"
 
@@ -63,7 +63,7 @@ class GroupBacktest:
 
 
 def named(policies: str) -> tuple[str, ...]:
-    """The policies in a list with commas, each once; of an empty list, all. Raises UsageError."""
+    """The policies in a comma-separated list, each once; all policies if the list is empty. Raises UsageError."""
     names = tuple(dict.fromkeys(each.strip() for each in policies.split(",") if each.strip())) or ALL
     for name in names:
         if name not in ALL:
@@ -73,23 +73,23 @@ def named(policies: str) -> tuple[str, ...]:
 
 
 def cluster_of(text: str) -> dict[str, tuple[int, float]]:
-    """(GPUs, US dollars an hour of one) by kind, in the order given: `v100=8@0.74,p100=16@0.43`; without a price: 0.
+    """(GPUs, US dollars per hour of one) by kind, in the given order: `v100=8@0.74,p100=16@0.43`; 0 without a price.
     Raises UsageError."""
     found: dict[str, tuple[int, float]] = {}
     for each in text.split(","):
         read = _KIND.fullmatch(each.strip())
         if read is None:
-            hint = "write it like v100=8@0.74,k80=24@0.135: GPUs, and US dollars an hour of one"
-            raise UsageError(f"{each.strip()!r} is not a part of a cluster", hint=hint)
+            hint = "write it like v100=8@0.74,k80=24@0.135: the number of GPUs, and US dollars per hour of one"
+            raise UsageError(f"{each.strip()!r} is not a valid part of a cluster", hint=hint)
         kind, count, price = read.groups()
         if kind in found:
-            raise UsageError(f"the cluster has {kind} twice", hint="name each kind of GPU once")
+            raise UsageError(f"the cluster lists {kind} twice", hint="name each kind of GPU once")
         found[kind] = int(count), float(price or 0)
     return found
 
 
 def room_for(policies: Sequence[str], cluster: Mapping[str, tuple[int, float]]) -> list[int] | None:
-    """How many GPUs of each kind a job can have under each of the policies; None: any number."""
+    """The number of GPUs of each kind that a job can have under each of the policies; None: any number."""
     return None if set(policies) == {LEAST_COST} else [count for count, _ in cluster.values()]
 
 

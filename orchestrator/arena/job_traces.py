@@ -1,4 +1,4 @@
-"""Traces of jobs: when each arrived, how much it has to do, by when, and how fast it runs on each kind of GPU.
+"""Traces of jobs: each job's arrival, work, deadline, and speed on each kind of GPU.
 
 A trace is a CSV file with a row for each job. Columns: `arrival_s`, `job_type`, `total_steps`; optional `job_id`,
 `scale_factor` (GPUs, 1), `priority_weight` (1), and a deadline: `deadline_s` from the arrival, or `slo_multiple` of
@@ -42,7 +42,7 @@ def read_jobs(trace: Path, throughputs: Path, kinds: Sequence[str], *, room: Seq
     own, others = Mistakes(trace), Mistakes(throughputs)
     absent = "give the path of a trace of jobs, such as examples/job-traces/jobs.csv (docs/backtest.md)"
     listed = list(rows(own, ("arrival_s", "job_type", "total_steps"), absent=absent))
-    if not listed:  # which throughputs it needs is not known
+    if not listed:  # the required throughputs are unknown
         if not own:
             own.note(0, 0, "", "the trace has no jobs", "add a row for each job")
         raise SpecError(own.problems())
@@ -74,7 +74,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table of throughputs, and the cluster that it is read for."""
+    """A table of throughputs and the cluster that it is used for."""
 
     path: Path
     rates: Rates
@@ -82,7 +82,7 @@ class _Table:
     room: Sequence[int] | None
 
     def rate(self, row: Row, gpus: int) -> Sequence[float] | None:
-        """A job's rate on each kind of GPU; None if it runs on none, which is noted as a mistake."""
+        """A job's rate on each kind of GPU; None if it runs on none, which is recorded as a mistake."""
         job_type = row.cells["job_type"]
         rate = self.rates.get((job_type, gpus))
         if rate is None:
@@ -90,14 +90,14 @@ class _Table:
             row.wrong("job_type", message, self._remedy(job_type))
             return None
         if not max(rate) > 0:
-            message = f"{job_type!r} with scale_factor {gpus} runs on none of {', '.join(self.kinds)}"
+            message = f"{job_type!r} with scale_factor {gpus} does not run on any of {', '.join(self.kinds)}"
             row.wrong("job_type", message, "add a kind of GPU to --cluster")
             return None
         if self.room is not None:
             largest = max(each for each, speed in zip(self.room, rate, strict=True) if speed > 0)
             if gpus > largest:
                 job = row.cells.get("job_id", "").strip() or "the job"
-                message = f"{job} takes {gpus} GPUs of one kind, and the cluster has {largest} for it"
+                message = f"{job} takes {gpus} GPUs of one kind, but the cluster has only {largest} for it"
                 row.wrong("scale_factor", message, "give --cluster more of one kind, or leave the job out")
                 return None
         return rate
@@ -106,16 +106,16 @@ class _Table:
         others = sorted(gpus for name, gpus in self.rates if name == job_type)
         if others:
             listed = ", ".join(map(str, others))
-            return f"it has that job_type with scale_factor {listed}; add a row, or change the job"
+            return f"it has this job_type with scale_factor {listed}; add a row, or change the job"
         near = did_you_mean(job_type, {name for name, _ in self.rates})
         return near or "add a row with measured speeds, or leave the job out"
 
 
 def _job(row: Row, table: _Table | None) -> _Job | None:
-    """The job of a row; None if the row has mistakes, which are noted. Without a table, only the row is checked."""
+    """The job of a row; None if the row has mistakes, which are recorded. Without a table, only the row is checked."""
     gpus = row.gpus("scale_factor", MOST_GPUS, default=1.0)
-    at_s = row.number("arrival_s", "seconds after the beginning of the trace, 0 or more", least=0)
-    steps = row.number("total_steps", "how many steps the job takes, 1 or more", least=1)
+    at_s = row.number("arrival_s", "the seconds from the start of the trace, 0 or more", least=0)
+    steps = row.number("total_steps", "the number of the job's steps, 1 or more", least=1)
     weight = row.number("priority_weight", "the job's weight, such as 1", least=1e-6, default=1.0)
     allowed_s = _allowed_s(row)
     rate = None if table is None or math.isnan(gpus) else table.rate(row, int(gpus))
@@ -129,12 +129,12 @@ def _job(row: Row, table: _Table | None) -> _Job | None:
 
 
 def _allowed_s(row: Row) -> float:
-    """How long after its arrival a job is late; infinite without a deadline."""
+    """The time after its arrival from which a job is late; infinite without a deadline."""
     if row.cells.get("deadline_s"):
-        return row.number("deadline_s", "seconds from the arrival to the deadline, or nothing", least=1e-3)
+        return row.number("deadline_s", "the seconds from the arrival to the deadline, or nothing", least=1e-3)
     if not row.cells.get("slo_multiple"):
         return math.inf
-    multiple = row.number("slo_multiple", "how many times v100_duration_s the job may take", least=1e-3)
+    multiple = row.number("slo_multiple", "the multiple of v100_duration_s that the job may take", least=1e-3)
     return multiple * row.number("v100_duration_s", "the seconds that the job takes on a V100", least=0)
 
 
@@ -143,7 +143,7 @@ def _rates(mistakes: Mistakes, kinds: Sequence[str]) -> Rates:
     absent = "name a table with --throughputs (docs/backtest.md)"
     for row in rows(mistakes, ("job_type", "scale_factor", *kinds), absent=absent):
         gpus = row.gpus("scale_factor", MOST_GPUS)
-        speeds = tuple(row.number(kind, "steps/s, or 0 where the job does not run", least=0) for kind in kinds)
+        speeds = tuple(row.number(kind, "steps/s, or 0 if the job does not run there", least=0) for kind in kinds)
         if math.isnan(gpus):
             continue
         key = row.cells["job_type"], int(gpus)

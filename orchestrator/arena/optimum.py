@@ -5,9 +5,9 @@
 
 A launch is one step of `boot` ticks, those of the overhead: releasing a machine that has made no progress yet never
 pays, except as a detour for egress. Where it might, egress prices are closed over detours; the result is then a lower
-bound. Work is counted in the greatest common divisor of what a tick and a launch get done, so that every reachable
-amount of work is a whole number. If that is too small (odd overheads, arbitrary GPU speeds), progress is rounded up to
-a coarser unit: again a lower bound. All machines of a gang do the same, so the result holds for gangs as for single
+bound. Work is counted in the greatest common divisor of the work of a tick and of a launch, so every reachable amount
+of work is a whole number. If that is too small (odd overheads, arbitrary GPU speeds), progress is rounded up to a
+coarser unit: again a lower bound. All machines of a gang do the same, so the result holds for gangs and for single
 machines.
 
 It runs backwards over ticks, for all amounts of work at once.
@@ -47,7 +47,7 @@ def optimum(task: Task, window: Window, *, on_demand: bool = True, max_units: in
     tick_ms = window.tick_ms
     boot = max(-(-task.overhead_ms // tick_ms), 1)  # ticks of a launch
     paces = pace_permille(window)
-    done = {pace: (tick_ms * pace, (boot * tick_ms - task.overhead_ms) * pace) for pace in paces}  # in us
+    done = {pace: (tick_ms * pace, (boot * tick_ms - task.overhead_ms) * pace) for pace in paces}  # in microseconds
     work_us = task.work_ms * 1000
     unit, exact = _unit(work_us, done.values(), tick_ms * 1000, max_units)
     units = {pace: (-(-step // unit), -(-gained // unit)) for pace, (step, gained) in done.items()}
@@ -74,7 +74,7 @@ class _Places:
 
 
 def _unit(work: int, done: Iterable[tuple[int, int]], tick: int, max_units: int) -> tuple[int, bool]:
-    """(unit, whether everything is a whole number of it)."""
+    """(unit, whether all amounts are whole multiples of it)."""
     unit = math.gcd(*(part for pair in done for part in pair))
     if -(-work // unit) <= max_units:
         return unit, True
@@ -113,7 +113,7 @@ def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) ->
     Only the newest `boot` ticks of `run` are kept. `none` has a row per group of zones with equal egress.
     """
     up, price = places.up[:, :ticks], places.price[:, :ticks]
-    # streak[s, t]: a launch at t stays up through its overhead; cost[s, t]: what these ticks cost.
+    # streak[s, t]: a launch at t stays up through its overhead; cost[s, t]: the cost of these ticks.
     sums = np.concatenate([np.zeros((len(price), 1)), np.cumsum(price, axis=1)], axis=1)
     ups = np.concatenate([np.zeros((len(up), 1), np.int64), np.cumsum(up, axis=1)], axis=1)
     last = max(ticks - boot + 1, 0)
@@ -142,7 +142,7 @@ def _solve(ticks: int, work: int, boot: int, places: _Places, egress: Floats) ->
     best = math.inf
     scratch = np.empty(size)
     for t in range(ticks - 1, -1, -1):
-        # Only amounts between what must be done by t and what can still be done matter.
+        # Only amounts between the work that must be done by t and the work that can still be done matter.
         high = min(work, (ticks - t) * fastest)
         low = max(work - t * fastest, 1)
         part = slice(low, high + 1)

@@ -1,5 +1,5 @@
 """Page: the arena's results: a table, distributions of cost, time and misses, and a timeline per run (price,
-availability, where the job was). One self-contained HTML file.
+availability, the job's place). One self-contained HTML file.
 """
 
 from __future__ import annotations

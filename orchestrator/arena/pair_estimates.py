@@ -1,4 +1,4 @@
-"""What a policy of the arena knows of pairs of kinds of jobs: predictions that are updated as pairs run."""
+"""A policy's knowledge of pairs of kinds of jobs in the arena: predictions that are updated as pairs run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LEAST_FIT_TRIED = 0.5  # a try that does not fit costs one job a round of waiti
 
 @dataclass(frozen=True, slots=True)
 class FixedPairs:
-    """Estimates that are never updated: the truth, say, or that no pair helps (NO_PAIRS)."""
+    """Estimates that are never updated: for example the truth, or that no pair helps (NO_PAIRS)."""
 
     pairs: Together = NO_PAIRS
 
@@ -42,7 +42,7 @@ class FixedPairs:
         return False
 
     def saw(self, *_: object) -> bool:
-        """Nothing is news."""
+        """Never updated."""
         return False
 
 
@@ -56,7 +56,7 @@ class LearnedPairs:
         ways: Sequence[InstanceKind],
         model: ColocationModel = FITTED_COLOCATION,
     ) -> None:
-        """Without any pair measured."""
+        """Estimates without any measured pair."""
         self.kinds, self.alone, self.ways, self.model = kinds, alone, ways, model
         self._measured: dict[tuple[int, int, int], tuple[float, float]] = {}
         count = range(len(kinds))
@@ -71,7 +71,7 @@ class LearnedPairs:
         self._number = {pair: number for number, pair in enumerate(able)}
 
     def saw(self, first: int, second: int, way: int, rates: tuple[float, float]) -> bool:
-        """A pair ran with these steps/s; both 0: its memory did not fit. Whether that is news.
+        """A pair ran with these steps/s; both 0: its memory did not fit. Returns whether the estimates changed.
 
         Raises ValueError for other rates that are not positive and finite, and for a kind that cannot run there alone.
         """
@@ -79,7 +79,7 @@ class LearnedPairs:
             first, second, rates = second, first, rates[::-1]
         key = (first, second, way)
         if rates != (0, 0) and not all(0 < rate < math.inf for rate in rates):
-            raise ValueError(f"the rates of a pair are positive and finite, or both 0, and are {rates}")
+            raise ValueError(f"the rates of a pair must be positive and finite, or both 0, not {rates}")
         if key not in self._number:
             raise ValueError(f"kinds {first} and {second} cannot both run in way {way}")
         if self._measured.get(key) == rates:

@@ -1,5 +1,5 @@
 """The core paper's results: Narayanan et al., "Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML
-Training" (DISPA 2020), as its notebook computed them ("paper") and under rules that a bill would follow ("honest").
+Training" (DISPA 2020), as its notebook computed them ("paper") and under the rules of a real bill ("honest").
 
 The product (`decide` on the prices of that time) always makes the choice. The paper's peculiarities are in the data
 preparation: a day is one moment with its cheapest record; a slice of a machine can be rented for its share of the
@@ -43,7 +43,7 @@ _SMALL = ("p2.xlarge", "p3.2xlarge")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """What can be chosen, with its price per GPU-hour at each time: `offered` to decide on (NaN: not offered), `billed`
+    """The options, with their price per GPU-hour at each time: `offered` for the decision (NaN: not offered), `billed`
     to a job that is already there."""
 
     series: tuple[Series, ...]

@@ -67,7 +67,7 @@ _AZURE_BEGINS_MS = round(datetime(2020, 2, 24, tzinfo=UTC).timestamp() * 1000)
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One figure: ours, and the published one if there is one."""
+    """One figure: the recomputed one, and the published one if there is one."""
 
     row: str
     column: str
@@ -158,7 +158,7 @@ def _honest(data: PaperData) -> tuple[PaperTable, PaperTable, int]:
 
 
 def _sweep(data: PaperData, options: Options, starts: Sequence[int]) -> PaperTable:
-    """The gain over the static choice, by how often the decision is repeated."""
+    """The gain over the static choice, by the interval between decisions."""
     cells = []
     for model, known in _SWEEP.items():
         kept = float(np.nanmean(honest_costs(data, options, [model], starts, 96, 0)[model]))

@@ -35,7 +35,7 @@ _Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a format may not contain: `on_demand` and `spot` in US$ per hour; for an export, the instance type
+    """Values that a format may lack: `on_demand` and `spot` in US$ per hour; for an export, the instance type
     (`machine`) and the length of a tick (default: ten minutes)."""
 
     on_demand: float | None = None
@@ -127,7 +127,8 @@ def _on_demand(
     zone: str,
     given: float | None,
 ) -> float:
-    """One on-demand price for the whole trace: the given one, else the file's only one for the zone or its region."""
+    """One on-demand price for the whole trace: the given one, otherwise the file's only one for the zone or its
+    region."""
     if given is not None:
         return given
     found = changes.get(("on_demand", provider, region, zone)) or changes.get(("on_demand", provider, region, region))

@@ -1,4 +1,4 @@
-"""Protocol: the values of the tick protocol: what a policy learns about its job, its market and each tick.
+"""Protocol: the values of the tick protocol, which describe a policy's job, its market and each tick.
 
 Any simulator may drive a policy with its own objects that have these fields. Units are in the names.
 """
@@ -24,9 +24,9 @@ class TickJob:
 
 @dataclass(frozen=True, slots=True)
 class TickMarket:
-    """What never changes. A probe that finds capacity is billed `probe_hours` of that zone's spot price.
+    """The constants of a market. A probe that finds capacity is billed `probe_hours` of that zone's spot price.
 
-    `speed` is our addition: hours of work per hour in each zone. If empty, all machines are of one kind.
+    `speed` is Tradewind's addition: hours of work per hour in each zone. If empty, all machines are of one kind.
     """
 
     zones: tuple[str, ...]
@@ -39,7 +39,7 @@ class TickMarket:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is known at the start of a tick. Prices are offers; capacity must be tried."""
+    """The facts known at the start of a tick. Prices are offers; capacity must be tried."""
 
     tick: int
     elapsed_hours: float
@@ -53,7 +53,7 @@ class Observation:
 
 
 class Cloud(Protocol):
-    """What a policy may do in a tick: one successful launch or a termination, and probes before that."""
+    """The actions of a policy in a tick: one successful launch or a termination, and probes before that."""
 
     def try_launch(self, zone: int, kind: str) -> bool:
         """Launch in a zone; `kind` is SPOT or ON_DEMAND. Returns whether it succeeded. Raises RuleBroken."""
@@ -69,7 +69,7 @@ class Cloud(Protocol):
 
 
 class TickPolicy(Protocol):
-    """A policy: started once, then asked at every tick."""
+    """A policy: started once, then called at every tick."""
 
     def start(self, job: TickJob, market: TickMarket) -> None:
         """Set up for one job on one market."""

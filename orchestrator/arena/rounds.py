@@ -1,7 +1,7 @@
-"""Simulates a fixed cluster that jobs share in rounds, under any policy for collections of jobs.
+"""Simulates a fixed cluster that jobs share in rounds, under any policy for groups of jobs.
 
-The mechanism is that of Gavel (policy.groups.rounds), in rounds of 360 s. Types are filled from the first to the last.
-A round ends with its last job. Shares are recomputed at the start of a round if a job has arrived or ended, but at most
+The mechanism is Gavel's (policy.groups.rounds), in rounds of 360 s. Types are filled from the first to the last. A
+round ends with its last job. Shares are recomputed at the start of a round if a job has arrived or ended, but at most
 every 1,920 s. As in Gavel, checkpoints cost nothing. The results agree with Gavel's own simulator
 (tests/unit/arena/test_rounds.py).
 """
@@ -20,13 +20,13 @@ from orchestrator.policy.groups.rounds import Room, Standing, next_round
 
 ROUND_S, RECOMPUTED_S = 360.0, 1920.0
 CREDIT_S = ROUND_S / 2
-"""What each job is taken to have had of each type when shares are new: without it, the first round decides
+"""The time that each job counts as having had on each type when shares are new: without it, the first round decides
 everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Jobs: `at_s` (jobs,), ascending; `rate` (jobs, types) steps/s; `gpus` (jobs,) that each takes; `steps`
+    """Jobs: `at_s` (jobs,), ascending; `rate` (jobs, types) steps/s; `gpus` (jobs,) that each job takes; `steps`
     (jobs,); `weight` (jobs,) of a job among the others, None: 1 each."""
 
     at_s: Floats
@@ -38,7 +38,7 @@ class Arrivals:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`ended_s` (jobs,), `usd` for all GPU time used, `solved` how often shares were computed."""
+    """`ended_s` (jobs,), `usd` for all used GPU time, `solved`: how often shares were computed."""
 
     ended_s: Floats
     usd: float
@@ -46,10 +46,10 @@ class Outcome:
 
 
 class Cluster:
-    """A cluster in the middle of a simulation. `policy` gives shares (jobs, types) for the jobs that are there.
+    """A cluster in the middle of a simulation. `policy` gives shares (jobs, types) for the present jobs.
 
-    `order`: a seed, if types are filled in random order, as Gavel does for policies that do not know how types differ.
-    Jobs without a share use what is idle, unless not `fills`.
+    `order`: a seed, if types are filled in random order, as Gavel does for policies that do not know the differences
+    between types. Jobs without a share use idle GPUs if `fills`.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class Cluster:
         self._now_s, self._solved_s, self._usd, self._solved = 0.0, -np.inf, 0.0, 0
 
     def run(self, done: Callable[[int, int], None] = lambda _ended, _jobs: None) -> Outcome:
-        """Until all jobs have ended. `done` is called after each round: how many have ended, and how many there are."""
+        """Run until all jobs have ended. `done` is called after each round with the number of ended jobs and of all
+        jobs."""
         arrived, changed = 0, False
         while np.isnan(self._ended).any():
             before = arrived
@@ -95,7 +96,7 @@ class Cluster:
         return Outcome(self._ended, self._usd, self._solved)
 
     def _idle(self, _arrived: int) -> None:
-        """Pass the time in which no job has a share: one round. `arrived`: the number of jobs that have arrived."""
+        """Skip a round in which no job has a share. `arrived`: the number of jobs that have arrived."""
         self._now_s += ROUND_S
 
     def _due(self) -> bool:
@@ -113,13 +114,14 @@ class Cluster:
         self._solved_s, self._solved = self._now_s, self._solved + 1
 
     def _settle(self, there: np.ndarray) -> None:
-        """Carry over what each job received less than its share as owed time (s), and reset the time received."""
+        """Carry over the difference between each job's share and its received time as owed time (s), and reset the
+        received time."""
         since_s = self._now_s - self._solved_s if self._solved else 0.0
         self._owed[there] += self._share[there] * since_s - (self._had[there] - CREDIT_S)
         self._had[there] = CREDIT_S
 
     def _waiting(self, there: np.ndarray) -> Collection:
-        """What the policy sees of the jobs that are there."""
+        """The policy's view of the present jobs."""
         jobs = self.jobs
         return collection(
             jobs.rate[there],
@@ -132,7 +134,7 @@ class Cluster:
         )
 
     def _rate_alone(self, waiting: Collection) -> Floats:
-        """(jobs,): steps/s of each with an equal part of everything, which `alone_s` is counted by."""
+        """(jobs,): steps/s of each job with an equal share of everything, the basis of `alone_s`."""
         return alone(waiting)
 
     def _chosen(self, there: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -164,5 +166,5 @@ class Cluster:
         return bool(ended.any())
 
     def _usd_per_h(self) -> Floats:
-        """(types,): prices at the end of a round, at which it is paid."""
+        """(types,): prices at the end of a round, which the round is paid at."""
         return self.supply.usd_per_h

@@ -31,7 +31,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What every policy did in one case. `outcomes` by label; `failures` has the messages of policies that failed.
+    """The results of all policies in one case. `outcomes` by label; `failures` has the messages of policies that
+    failed.
 
     Four other outcomes split the savings: on-demand only, spot in the first zone, and spot in the zone that was
     cheapest at the start, all on the trace's first kind of machine (any kind if that is too slow for the deadline); and
@@ -54,13 +55,13 @@ def cases(scenario: Scenario) -> Iterator[Case]:
     for source in scenario.traces:
         trace = _trace(source)
         if trace.speed and trace.speed[0] not in _speeds(trace, source.zones):
-            message = "none of them has the first kind of machine, in whose hours work is counted"
+            message = "none of them has the first kind of machine, and work is counted in its hours"
             raise refused(trace.name, 0, "zones", message, f"add one of its zones, like {trace.zones[0]}")
         for job in scenario.jobs:
             task = task_of(job, trace, source.zones)
             last = trace.ticks - task.ticks
             if last < 0:
-                message = f"the trace has {trace.hours:g} h, the deadline of the job {job.deadline_h:g} h"
+                message = f"the trace has {trace.hours:g} h, but the job's deadline is {job.deadline_h:g} h"
                 raise refused(trace.name, 0, "jobs", message, "choose an earlier deadline or a longer trace")
             for start in _starts(scenario.starts, last):
                 trace.window(start, task.ticks, zones=source.zones, gang=job.gang)
@@ -86,7 +87,7 @@ def run(scenario: Scenario, *, processes: int = 1, progress: Progress = lambda _
 
 
 def play_case(case: Case, policies: tuple[PolicyChoice, ...]) -> Played:
-    """Play every policy on one window, and what splitting the savings needs."""
+    """Play every policy on one window, and the runs needed to split the savings."""
     trace = _trace(case.trace)
     task = task_of(case.job, trace, case.trace.zones)
     window = trace.window(case.start, task.ticks, zones=case.trace.zones, gang=case.job.gang)
@@ -117,7 +118,7 @@ def play_case(case: Case, policies: tuple[PolicyChoice, ...]) -> Played:
 
 
 def hindsight(task: Task, window: Window) -> Outcome:
-    """The outcome in the zone where staying would have been cheapest, which is only known afterwards."""
+    """The outcome in the zone where staying would have been cheapest (only known in hindsight)."""
     return min((play(OneZone(zone), task, window) for zone in range(len(window.zones))), key=lambda run: run.usd)
 
 

@@ -1,4 +1,4 @@
-"""Scenario: which traces, jobs, starts and policies a back-test plays. Read from YAML; every mistake has its line.
+"""Scenario: the traces, jobs, starts and policies of a back-test. Read from YAML; every mistake has its line.
 
 name: V100 in six zones
 traces:
@@ -42,7 +42,7 @@ WITH_OPTIONS = (Daily.name,)
 class TraceSource:
     """A trace file, or `parts` that cover the same time with several kinds of machine. `zones` empty: all.
 
-    `speed` is that of `kind` relative to the first part's.
+    `speed` is the speed of `kind` relative to the first part's.
     """
 
     path: Path
@@ -98,7 +98,7 @@ class PolicyChoice:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What to play: every policy from every start of every job on every trace."""
+    """A back-test: every policy from every start of every job on every trace."""
 
     name: str
     traces: tuple[TraceSource, ...]
@@ -285,7 +285,7 @@ class _Reader:
         return [(item, (*loc, i)) for i, item in enumerate(value)]
 
     def once(self, values: Sequence[Hashable], loc: Loc) -> None:
-        """Report duplicates: playing a run twice would look like more evidence."""
+        """Report duplicates: a run played twice would look like more evidence."""
         for i, value in enumerate(values):
             if value in values[:i]:
                 place = (*loc, i)

@@ -1,9 +1,9 @@
-"""Simulates a cluster whose jobs share GPUs in pairs, under a policy that knows only estimates of what pairs do.
+"""Simulates a cluster whose jobs share GPUs in pairs, under a policy that knows only estimates of the rates of pairs.
 
-Rounds and priorities are those of arena.rounds, with one row more for each pair that the policy uses. How fast a pair
-really is, and whether its memory fits, shows when it runs, and the estimates are updated. While nothing is known of a
-pair, no policy counts on it: so a job that would wait otherwise is tried for one round beside a running one, if the
-estimates let both together gain. The product runs no two jobs on one GPU today.
+Rounds and priorities are those of arena.rounds, with an additional row for each pair that the policy uses. The true
+speed of a pair, and whether its memory fits, show when it runs; then the estimates are updated. A policy does not count
+on an unknown pair. So a job that would otherwise wait is tried for one round beside a running one, if the estimates
+expect both together to gain. The product itself never runs two jobs on one GPU today.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_ROUNDS = 100_000
 
 
 class Estimates(Protocol):
-    """What a policy knows of pairs of kinds of jobs."""
+    """A policy's knowledge of pairs of kinds of jobs."""
 
     def together(self) -> Together:
         """The pairs to count on."""
@@ -33,14 +33,14 @@ class Estimates(Protocol):
         ...
 
     def saw(self, first: int, second: int, way: int, rates: tuple[float, float], /) -> bool:
-        """A pair ran with these steps/s; both 0: its memory did not fit. Whether that is news."""
+        """A pair ran with these steps/s; both 0: its memory did not fit. Returns whether the estimates changed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SharedOutcome:
-    """`ended_s` (jobs,); how often pairs ran for a round (`paired`), how many of these were tries (`tried`), and how
-    many pairs did not fit (`misfits`)."""
+    """`ended_s` (jobs,); the rounds in which pairs ran (`paired`), the tries among them (`tried`), and the pairs that
+    did not fit (`misfits`)."""
 
     ended_s: Floats
     paired: int
@@ -49,8 +49,8 @@ class SharedOutcome:
 
 
 class SharedCluster:
-    """Jobs of one GPU each. `kind` (jobs,): their kinds; `beside` (kinds, kinds, ways): true steps/s of the first kind
-    beside the second, 0 where the pair does not fit."""
+    """Jobs with one GPU each. `kind` (jobs,): their kinds; `beside` (kinds, kinds, ways): true steps/s of the first
+    kind beside the second, 0 where the pair does not fit."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SharedCluster:
     ) -> None:
         """Raises ValueError if a job needs several GPUs: no such pairs have been measured."""
         if (jobs.gpus != 1).any():
-            raise ValueError("pairs of jobs of several GPUs are not simulated")
+            raise ValueError("pairs of jobs with several GPUs are not simulated")
         self.jobs, self.kind, self.beside, self.supply = jobs, kind, beside, supply
         self.policy, self.estimates = policy, estimates
         self._left, self._ended = jobs.steps.copy(), np.full(len(kind), np.nan)
@@ -88,7 +88,7 @@ class SharedCluster:
             before = arrived
             outdated = self._round(self._chosen(there), now_s)
             now_s += ROUND_S
-        raise RuntimeError(f"jobs are left after {MOST_ROUNDS} rounds")
+        raise RuntimeError(f"some jobs have not ended after {MOST_ROUNDS} rounds")
 
     def _plan(self, there: np.ndarray, now_s: float) -> None:
         """The share of each (job, other or -1, way). A class of equal jobs divides its time evenly."""
@@ -114,7 +114,7 @@ class SharedCluster:
         self._had = {}
 
     def _chosen(self, there: np.ndarray) -> list[tuple[int, int, int]]:
-        """The (job, other or -1, way) of the next round: those furthest behind their shares, then whoever is left
+        """The (job, other or -1, way) of the next round: those furthest behind their shares, then the remaining jobs
         alone, then tries."""
         left, free = self.supply.gpus.astype(int).copy(), set(there.tolist())
         order = sorted(self._share, key=lambda each: (-self._share[each] / self._had.get(each, CREDIT_S), each))
@@ -131,11 +131,11 @@ class SharedCluster:
                 free.discard(found)
                 chosen[number] = (job, found, way)
                 self._tried += 1
-                break  # one try a round, so that a wrong guess costs little
+                break  # one try a round, so a wrong guess costs little
         return chosen
 
     def _company(self, job: int, way: int, waiting: list[int]) -> int | None:
-        """A waiting job whose try beside a running one is worth it."""
+        """A waiting job that is worth a try beside a running one."""
         kind = int(self.kind[job])
         able = (each for each in waiting if self.jobs.rate[each, way] > 0)
         return next((each for each in able if self.estimates.promising(kind, int(self.kind[each]), way)), None)

@@ -1,4 +1,4 @@
-"""Ticks: the tick clock: one job, one policy, one window of a trace -> what it cost and what happened.
+"""Ticks: the tick clock: one job, one policy, one window of a trace -> the cost and the course of the run.
 
 Rules: whole ticks are billed; every launch pays the full restart overhead again; a failed launch is free; a probe that
 finds capacity costs `probe_ms` of that zone's spot price; egress is paid when a launch is in another zone than the
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy did in one window. US$ are per machine of the gang; `track` is (zone, kind) by tick.
+    """The run of one policy in one window. US$ are per machine of the gang; `track` is (zone, kind) by tick.
 
     `usd` is the sum of spot, on-demand, probes and egress. `useful` is the share of billed time that was progress.
     `moves` counts launches in another zone than the checkpoint's.
@@ -154,7 +154,7 @@ class _Cloud:
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """What a policy gets of the cloud: the calls it may make, and nothing of the window or the bill."""
+    """A policy's view of the cloud: the calls it may make, without the window or the bill."""
 
     try_launch: Callable[[int, str], bool]
     probe: Callable[[int], bool]
@@ -162,7 +162,7 @@ class _Reach:
 
 
 def play(policy: TickPolicy, task: Task, window: Window, *, probe_ms: int = PROBE_MS) -> Outcome:
-    """Run a fresh policy through the window's first `task.ticks` ticks, until the work is done or time is up.
+    """Run a new policy through the window's first `task.ticks` ticks, until the work is done or time is up.
 
     Raises PolicyFailed if it raises an error or breaks the protocol, SpecError if the window is shorter than the
     deadline.

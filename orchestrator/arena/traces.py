@@ -49,9 +49,9 @@ def _place(zone: str) -> tuple[str, str]:
 
 
 def egress_usd_per_gb(source: str, target: str) -> float:
-    """US$ per GB between two zones: 0 inside a region, 0.01 us-east-1 <-> us-east-2, 0.08 inside Asia-Pacific, else
-    0.02; to another cloud 0.09 from AWS, 0.12 from GCP. Sources: public price lists of 2024, as used by the reference
-    results, and for the internet the first 10 TB of 2026-07. Raises ValueError."""
+    """US$ per GB between two zones: 0 inside a region, 0.01 us-east-1 <-> us-east-2, 0.08 inside Asia-Pacific,
+    otherwise 0.02; to another cloud 0.09 from AWS, 0.12 from GCP. Sources: public price lists of 2024, as used by the
+    reference results, and for the internet the first 10 TB of 2026-07. Raises ValueError."""
     (cloud, here), (other, there) = _place(source), _place(target)
     if cloud != other:
         return _INTERNET_USD_PER_GB[cloud]
@@ -146,7 +146,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """What happened during one run. `up[z, t]`: whether the whole gang was available. `filled` counts filled ticks.
+    """The market during one run. `up[z, t]`: whether the whole gang was available. `filled` counts filled ticks.
 
     `speed`: hours of the job's work per hour in each zone.
     """
@@ -174,7 +174,7 @@ class Window:
         return len(set(self.speed)) > 1
 
     def only(self, speed: float) -> Window:
-        """The same with only the machines of one speed."""
+        """The same window with only the machines of one speed."""
         rows = [row for row, of in enumerate(self.speed) if of == speed]
         return replace(
             self,

@@ -1,5 +1,5 @@
-"""Our choice of place without the value of slack: `decide` ranks the spot offers, and the job waits for them until the
-last safe tick."""
+"""The product's choice of place without the value of slack: `decide` ranks the spot offers, and the job waits for them
+until the last safe tick."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.arena.protocol import ON_DEMAND, SPOT, Cloud, Observation, Tic
 from orchestrator.policy.demand import Running
 
 _STAY_H = 4.0  # expected lifetime of a spot machine before any was seen; counts as one loss
-_PRICE_H = 4.0  # how long a price is assumed to hold when it argues for leaving a running machine
+_PRICE_H = 4.0  # how long a price is assumed to hold when it speaks for leaving a running machine
 _DAY_MS = 86_400_000
 
 
@@ -114,7 +114,7 @@ class Daily(Baseline):
         return True
 
     def _order(self, seen: Observation, kind: str) -> list[int]:
-        """Zones in the order of `decide`. Asked again when prices, observations or the checkpoint's zone change, or
+        """Zones in the order of `decide`. Recomputed when prices, observations or the checkpoint's zone change, or
         after an hour, when a lost zone may be worth another try."""
         hour = int(seen.elapsed_hours)
         facts = (seen.spot_usd_per_hour, len(self.adapter.points), seen.checkpoint_zone, hour)

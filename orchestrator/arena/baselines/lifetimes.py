@@ -1,11 +1,12 @@
-"""Lifetimes: SkyNomad's (NSDI '27) estimates for one zone: how long a machine there lives, and how often one is up.
+"""Lifetimes: SkyNomad's (NSDI '27) estimates for one zone: the lifetime of a machine there, and the share of time with
+one up.
 
 Lifetimes are Nelson-Aalen estimates over ended runs, with a constant hazard per tick beyond the longest lost run.
-*Burst correction*: that hazard is multiplied by how much more often losses and refusals occurred than it predicted, in
-the densest recent stretch of at most one unit of hazard, once one unit has been lived through.
+*Burst correction*: that hazard is multiplied by the ratio of actual to predicted losses and refusals in the densest
+recent stretch of at most one unit of hazard, once one unit has passed.
 
 *Following* (the artifact's virtual availability): a zone where nothing runs also counts as a run while launches and
-probes find it up, and the open run counts among those that reached its age.
+probes find it up, and the open run counts among the runs that reached its age.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Lifetimes:
         self._failures += 1
 
     def found(self, now_h: float, *, up: bool) -> None:
-        """Record what a launch, a probe or a move away says about the zone, when following."""
+        """Record the evidence of a launch, a probe or a move away about the zone, when following."""
         if not self.follow or up == self._up:
             return
         if up:
@@ -73,7 +74,7 @@ class Lifetimes:
         self._up = up
 
     def tick(self, now_h: float) -> None:
-        """Call once per tick before deciding: records the hazard lived through and the failures."""
+        """Call once per tick before deciding: records the hazard of the tick and the failures."""
         hazard = 0.0
         if self.began_h is not None:
             age = now_h - self.began_h

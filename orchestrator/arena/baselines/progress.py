@@ -1,8 +1,8 @@
 """Uniform Progress (Wu et al., Can't Be Late, NSDI '24): keep progress at least at the elapsed share of the deadline.
-In one zone, extended to several by us, and extended to several regions by SkyNomad.
+In one zone, extended to several zones by Tradewind, and to several regions by SkyNomad.
 
 Behind: on-demand if there is no spot; ahead: wait for spot. Back from on-demand to spot only when two overheads ahead
-(hysteresis). The safety net buys on-demand when no more than that fits before the deadline.
+(hysteresis). The safety net rents on-demand when only that still fits before the deadline.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class UniformProgressMulti(Latched):
     def start(self, job: TickJob, market: TickMarket) -> None:
         """See Baseline.start."""
         super().start(job, market)
-        self.ran: int | None = None  # where it was last seen running; a machine lost in its first tick never was
+        self.ran: int | None = None  # where it was last seen running; a machine lost in its first tick was never seen
 
     def choose(self, seen: Observation, cloud: Cloud) -> None:
         """See Latched.choose."""

@@ -1,4 +1,4 @@
-"""Registry: BASELINES, every policy that ours is compared with, by its name."""
+"""Registry: BASELINES, all policies that the product's are compared with, by name."""
 
 from __future__ import annotations
 

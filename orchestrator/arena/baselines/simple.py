@@ -1,4 +1,4 @@
-"""On-demand only and greedy spot, between which every policy should lie, and what all baselines share."""
+"""On-demand only and greedy spot, between which every policy should lie, and the common part of all baselines."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Baseline(ABC):
         return self.ticks_needed(seen, overheads * self.job.restart_overhead_hours) + 1 >= seen.ticks_left
 
     def steady(self, seen: Observation) -> bool:
-        """Whether the present machine uses up no slack: of the fastest kind and past its overhead."""
+        """Whether the current machine uses no slack: it is of the fastest kind and past its overhead."""
         running = seen.running
         return running is not None and seen.overhead_left_hours <= 0 and self.speed[running[0]] == max(self.speed)
 
@@ -84,7 +84,7 @@ class Baseline(ABC):
 
 class Latched(Baseline):
     """SkyNomad's simulator around a policy: at the last safe tick its safety net switches to on-demand for good, in the
-    present zone if any, even from a running spot machine, and does not ask the policy again."""
+    current zone if any, even from a running spot machine, and does not consult the policy again."""
 
     latched = False
 

@@ -2,8 +2,9 @@
 figures.
 
 An hour in a zone is worth V x (E - d) / E - price - egress / E, with E the expected lifetime of a machine there
-(lifetimes.py), d the restart overhead and V the value of an hour's progress. It moves when that exceeds the present
-machine's by a margin, and probes zones to learn about them. A safety net switches to on-demand at the last safe tick.
+(lifetimes.py), d the restart overhead and V the value of an hour's progress. It moves when that exceeds the value of
+the current machine by a margin, and probes zones to learn about them. A safety net switches to on-demand at the last
+safe tick.
 
 Kept as implemented, because the published results depend on it: a machine running at a loss is not stopped; a zone that
 answered a probe is not probed again before a launch was tried there; the run of a zone left for spot elsewhere stays
@@ -64,7 +65,7 @@ class CostModel(Latched):
         self._probe(seen, cloud, *self._launch(seen, cloud))
 
     def _launch(self, seen: Observation, cloud: Cloud) -> tuple[int | None, set[int]]:
-        """Launch the best available option if it beats the present one. Returns the zone that must not be probed, and
+        """Launch the best available option if it beats the current one. Returns the zone that must not be probed, and
         the zones without capacity."""
         value = self.hour_of_progress(seen)
         here, kind = (None, None) if seen.running is None else seen.running
@@ -104,7 +105,7 @@ class CostModel(Latched):
         self.last = zone
         if seen.running is None:
             return
-        if seen.running[0] == self.spot:  # replaced by on-demand; as implemented, also one that has just replaced it
+        if seen.running[0] == self.spot:  # replaced by on-demand (as implemented, also one that just replaced it)
             self.left = True
         else:
             self.lives[seen.running[0]].found(seen.elapsed_hours, up=False)

@@ -1,5 +1,5 @@
-"""SkyPilot 0.14.1's recovery of managed spot jobs. It has no deadline; on-demand at the last safe tick is our addition,
-without which nothing could be compared.
+"""SkyPilot 0.14.1's recovery of managed spot jobs. It has no deadline; on-demand at the last safe tick is added here,
+because nothing could be compared without it.
 """
 
 from __future__ import annotations

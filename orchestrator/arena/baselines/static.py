@@ -22,8 +22,8 @@ class OneZone(Greedy):
 
 
 class PaperDaily(Greedy):
-    """Narayanan et al. 2020: the cheapest zone, chosen again every 24 hours by price alone, whatever moving costs. The
-    paper has no capacity: zones without it are skipped, and lost machines are replaced at once."""
+    """Narayanan et al. 2020: the cheapest zone, chosen again every 24 hours by price alone, regardless of the cost of
+    moving. The paper does not model capacity: zones without it are skipped, and lost machines are replaced at once."""
 
     name = "paper-daily"
 
@@ -76,7 +76,7 @@ class SageMaker(Greedy):
         self.left: int | None = None
 
     def by_price(self, seen: Observation) -> list[int]:
-        """The zones of the region, the one just lost last."""
+        """The zones of the region; the zone just lost comes last."""
         order = super().by_price(seen)
         if not self.zones:
             self.zones = [zone for zone in order if same_region(self.market, order[0], zone)]

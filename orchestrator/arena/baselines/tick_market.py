@@ -1,4 +1,4 @@
-"""Tells `decide` about the job and the market of a tick simulator, using only what was observed.
+"""Presents the job and the market of a tick simulator to `decide`, using only observed facts.
 
 The tariff holds the cost of moving the checkpoint between zones; moving takes no time, as in these simulators. Every
 zone is a site with one spot and one on-demand offer. One step is one second of work. Each speed is a kind of machine.
@@ -45,7 +45,7 @@ class _Egress:
 
 
 class TickAdapter:
-    """Collects the observations of one job and asks `decide`."""
+    """Collects the observations of one job and calls `decide`."""
 
     def __init__(self, job: TickJob, market: TickMarket, speed: Sequence[float]) -> None:
         zones = range(len(market.zones))
@@ -71,7 +71,7 @@ class TickAdapter:
         return round(seen.tick * self.tick_ms)
 
     def saw(self, seen: Seen, place: TickPlace, kind: AvailabilityKind) -> None:
-        """Record what happened to a machine in this tick."""
+        """Record an event of a machine in this tick."""
         self.points.append(AvailabilityPoint(self.offers[place].id, self.at_ms(seen), kind))
 
     def plan(self, seen: Seen, kind: str, running: Running | None = None) -> Plan:

@@ -1,4 +1,4 @@
-"""Bill: what a job's machines and transfers cost, in nano-USD, by the functions that the ledger uses."""
+"""Bill: the cost of a job's machines and transfers in nano-USD, by the functions that the ledger uses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from providers.billing.charges import (
 
 @dataclass(slots=True)
 class Bill:
-    """The settled amounts of one job, by what they are for. `stored_bytes` of checkpoints are kept as long as a machine
-    is billed."""
+    """The settled amounts of one job, by purpose. `stored_bytes` of checkpoints are kept as long as a machine is
+    billed."""
 
     record: Record
     tariff: Tariff
@@ -31,7 +31,7 @@ class Bill:
 
     @property
     def total(self) -> int:
-        """nano-USD that are settled."""
+        """The settled amount in nano-USD."""
         return sum(self.settled.values())
 
     def copy(self) -> Bill:
@@ -39,7 +39,7 @@ class Bill:
         return Bill(self.record, self.tariff, self.stored_bytes, Counter(self.settled))
 
     def accrued(self, row: int, from_ms: int, at_ms: int) -> int:
-        """nano-USD for a machine that runs since `from_ms` and has not ended."""
+        """nano-USD for a machine that has run since `from_ms` and has not ended."""
         return sum(self._machine(row, from_ms, at_ms).values())
 
     def ended(self, row: int, from_ms: int, to_ms: int) -> dict[str, int]:

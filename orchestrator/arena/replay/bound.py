@@ -1,5 +1,5 @@
-"""Bound: the cost of a job that is at every instant where a step is cheapest, among all offers with capacity, and
-changes place without time or money. No policy reaches it; deadlines are not regarded."""
+"""Bound: the cost of a job that always runs where a step is cheapest, among all offers with capacity, and moves without
+time or cost. No policy reaches it; it ignores deadlines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK_MS = 24 * _HOUR_MS
 
 
 def instant_cheapest(record: Record, capacity: Capacity, job: ReplayJob) -> tuple[int, int]:
-    """(nano-USD, ms of market time until it is done)."""
+    """(nano-USD, ms of market time until the job is done)."""
     listing = record.listing
     rows = []
     for row in range(len(listing)):

@@ -1,9 +1,9 @@
-"""Capacity: when each spot pool can be used; synthetic, because no recorded price history has it.
+"""Capacity: when each spot pool can be used; synthetic, because no recorded price history contains it.
 
 A pool (one instance type in one zone) alternates between spells of log-normal length. Its mean up time is 8 hours times
-a factor of its own (log-normal, sigma 0.6), its mean down time 1 to 3 hours. In addition each region has outages, on
-average every 5 days and for an hour; each takes a pool of the region with a probability of 70 %. When a pool
-goes down, all its machines are lost. A pool's spells depend only on the seed and its name, not on the other pools.
+a factor of the pool (log-normal, sigma 0.6), its mean down time 1 to 3 hours. In addition each region has outages, on
+average every 5 days and for an hour; each takes a pool of the region with a probability of 70 %. When a pool goes down,
+all its machines are lost. A pool's spells depend only on the seed and its name, not on the other pools.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Spell = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The spells without capacity of one offer, ascending and apart from each other."""
+    """The spells without capacity of one offer, ascending and disjoint."""
 
     begins: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()

@@ -1,9 +1,9 @@
 """Histories: the three recorded markets of the shared data as Records: AWS 2020, AWS and Azure 2020, GCP 2024 to 2026.
 
-Prices are carried forward from each change. What the records do not have is filled in as follows, for every policy
-alike. AWS on-demand prices are those of us-east-1 in 2022, in every region (they did not change in between). Azure
-on-demand prices are those of 2023. Of GCP, only offers are listed whose hardware was there (`offered_known` is true):
-GCP publishes prices for regions without it. Azure's regions are renamed as they are today.
+Prices are carried forward from each change. Missing data are filled in as follows, equally for all policies. AWS
+on-demand prices are those of us-east-1 in 2022, in every region (they did not change in between). Azure on-demand
+prices are those of 2023. For GCP, only offers whose hardware was there (`offered_known` is true) are listed: GCP also
+publishes prices for regions without it. Azure's regions have their current names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Prices = dict[Offer, list[Change]]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A market that can be replayed: the GPUs that jobs may use, and how many of them one machine has."""
+    """A market that can be replayed: the GPUs that jobs may use, and their number per machine."""
 
     name: str
     gpus: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Jobs: the work that is replayed, and how a machine does it: steps, saves and what a loss sets back."""
+"""Jobs: the replayed work, and its execution on a machine: steps, saves and the setback of a loss."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from orchestrator.policy.ranking.cost import interval_s
 HOUR_MS = 3_600_000
 HOURS, HOURS_OF_MANY = (5.0, 300.0), (5.0, 60.0)
 """Hours of work on the kind that is cheapest on demand, log-uniform, with one GPU and with several."""
-MANY_SHARE = 0.3  # of the jobs need several
+MANY_SHARE = 0.3  # the fraction of jobs that need several GPUs
 CHECKPOINT_GB = (1.0, 200.0)  # log-uniform
 SLACK = (1.2, 3.0)  # the deadline, in multiples of that work
-BUDGET = (0.25, 0.9)  # in multiples of what that work costs on demand
+BUDGET = (0.25, 0.9)  # in multiples of the cost of that work on demand
 SCALING = 0.9  # n GPUs of a machine are as fast as n ** 0.9 of one
-MODEL_SPREAD = 0.2  # sigma of the true speed on an unmeasured kind, around what the product's model expects
+MODEL_SPREAD = 0.2  # sigma of the true speed on an unmeasured kind, around the expectation of the product's model
 MANY_STEPS = 10**9
 
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """A job that is submitted at `start_ms`. `rates` are its steps per second by kind, `work_s` its seconds of training
-    on the kind that is cheapest on demand; `save_s` is the time of one save, and of one restore."""
+    """A job submitted at `start_ms`. `rates` are its steps per second by kind, `work_s` its seconds of training on the
+    kind that is cheapest on demand; `save_s` is the time of one save, and of one restore."""
 
     job: Job
     start_ms: int
@@ -58,20 +58,20 @@ class ReplayJob:
 
     @property
     def observations(self) -> tuple[Observation, ...]:
-        """Its exact speeds, as the product would have measured them."""
+        """Its exact speeds, as if the product had measured them."""
         return tuple(Observation(self.id, gpu, count, rate, MANY_STEPS, 0) for (gpu, count), rate in self.rates.items())
 
     def trained(self, seconds: float, rate: float) -> float:
-        """Steps done after so many seconds of training and saving."""
+        """Steps done after this many seconds of training and saving."""
         saves, rest_s = divmod(seconds, self.interval_s + self.save_s)
         return rate * (saves * self.interval_s + min(rest_s, self.interval_s))
 
     def saved(self, seconds: float, rate: float) -> float:
-        """Of these, the steps in a complete checkpoint."""
+        """The steps of these that are in a complete checkpoint."""
         return rate * (seconds // (self.interval_s + self.save_s)) * self.interval_s
 
     def seconds_for(self, steps: float, rate: float) -> float:
-        """Seconds of training and saving for so many steps; the last save is not waited for."""
+        """Seconds of training and saving for this many steps, without waiting for the last save."""
         work_s = steps / rate
         return work_s + max(math.ceil(work_s / self.interval_s) - 1, 0) * self.save_s
 
@@ -86,7 +86,7 @@ def jobs(
     objective: Objective = CHEAPEST,
 ) -> tuple[ReplayJob, ...]:
     """Jobs that start at random times of a record. Every other one has a deadline, and every third a budget, unless the
-    objective is another than cheapest. `throughputs` are steps per second by model and GPU."""
+    objective is not cheapest. `throughputs` are steps per second by model and GPU."""
     chance = np.random.default_rng(1000 + seed)
     models = sorted(name for name, known in throughputs.items() if {"K80", "P100", "V100"} <= known.keys())
     found = []
@@ -126,7 +126,7 @@ def save_s(size_bytes: int) -> float:
 def _rates(
     measured: Mapping[str, float], gpus: tuple[str, ...], count: int, noise: np.ndarray
 ) -> dict[InstanceKind, float]:
-    """Steps per second by kind: measured, else what the product's model of hardware expects, off by `noise`."""
+    """Steps per second by kind: measured, otherwise the expectation of the product's hardware model with `noise`."""
     train = TrainSpec("replay:speed", None, {}, "/", {}, (), MANY_STEPS, None)
     job = Job("speed", JobSpec(name="speed", train=train), "replay", 0, "queued")
     book = PerfBook.as_of(0, [Observation(job.id, gpu, 1, rate, MANY_STEPS, 0) for gpu, rate in measured.items()])

@@ -1,4 +1,4 @@
-"""Knowledge: the Market of a record as the product knows it at a time: what was observed so far, nothing later."""
+"""Knowledge: the Market of a record as the product knows it at a time, with all observations so far and none later."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from providers.price import PricePoint
 
 DAY_MS = 86_400_000
 LOOKED_BACK_MS = 14 * DAY_MS
-"""As the product: how far back it learns how prices behave, and for how long it remembers capacity (30 days)."""
+"""As in the product: how far back it learns the course of prices, and how long it remembers capacity (30 days)."""
 REMEMBERED_MS = 30 * DAY_MS
 SAMPLE = 64  # offers of each provider from which its course is learned, as in the product
 
@@ -27,8 +27,8 @@ Floats = NDArray[np.float64]
 
 
 class Knowledge:
-    """What can be known of a record's prices. What is learned from past prices is renewed every `renew_ms` (by default
-    daily; the product: every half hour) and shared by all replays."""
+    """The knowable facts about a record's prices. Estimates from past prices are renewed every `renew_ms` (by default
+    daily; in the product every half hour) and shared by all replays."""
 
     def __init__(self, record: Record, tariff: Tariff, startup_s: float, renew_ms: int = DAY_MS) -> None:
         self.record = record
@@ -47,7 +47,7 @@ class Knowledge:
         return self._hours[index] if index < len(self._hours) else None
 
     def before(self, at_ms: int) -> int:
-        """The number of prices known at a time."""
+        """The number of known prices at a time."""
         return bisect_right(self._times, at_ms)
 
     def learned(self, at_ms: int) -> tuple[dict[str, Course], Floats]:
@@ -71,7 +71,7 @@ class Knowledge:
         starts: Mapping[tuple[Location, InstanceKind], Estimate] | None = None,
     ) -> Market:
         """The market at a time; `points` after it and long before it do not count. Starting a machine takes `startup_s`
-        by provider, or `starts` where that was observed."""
+        by provider, or `starts` where observed."""
         courses, levels = self.learned(at_ms)
         for row in np.flatnonzero(self.record.listing.spot & (levels < 0)).tolist():
             first_ms, price = self.record.changes[row][0]
@@ -103,7 +103,7 @@ class Knowledge:
         return {name: course(found for found in each if found is not None) for name, each in sampled.items()}, levels
 
     def _history(self, row: int, until_ms: int) -> History | None:
-        """An offer's prices in the time looked back; None if it had none."""
+        """An offer's prices in the look-back period; None if it had none."""
         since_ms = until_ms - LOOKED_BACK_MS
         known = [each for each in self.record.between(row, since_ms, until_ms) if each[0] < until_ms]
         if not known:
@@ -113,7 +113,7 @@ class Knowledge:
 
 
 class MarketStream:
-    """The market as time passes. `background` are observations made by others, in order of time."""
+    """The market as time passes. `background` are other users' observations, in order of time."""
 
     def __init__(self, knowledge: Knowledge, background: Sequence[AvailabilityPoint] = ()) -> None:
         self._knowledge = knowledge
@@ -123,8 +123,8 @@ class MarketStream:
         self._prices = self._own = self._others = 0
 
     def at(self, at_ms: int, points: Sequence[AvailabilityPoint]) -> Market:
-        """The market at a time, not earlier than the last one. `points` are all own observations so far, none later
-        than `at_ms`, in order of time; only new ones are read."""
+        """The market at a time, not earlier than the last one. `points` are all of the user's observations so far, none
+        later than `at_ms`, in order of time; only new ones are read."""
         known = self._knowledge
         renewal = at_ms // known.renew_ms
         prices, others = known.before(at_ms), self._before(at_ms)

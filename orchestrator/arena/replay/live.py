@@ -1,6 +1,6 @@
-"""Live: the product's decision function as the policy of a replay; it holds no rule of its own.
+"""Live: the product's decision function as the policy of a replay; it adds no rule.
 
-It only converts: what a job is and was (State) into Demand and Running, and a Placement into an Order.
+It only converts: the state of a job (State) into Demand and Running, and a Placement into an Order.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NO_MOVES = MoveLimits(max_migrations_per_day=0)
 
 
 class Live:
-    """`decide` on what is known so far. With `known` speeds, it has measured each job on every kind of hardware; else
-    only where the job has trained."""
+    """`decide` on the facts known so far. With `known` speeds, each job has been measured on every kind of hardware,
+    otherwise only where it has trained."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""Promise: what voluntary moves promised to save, and what they saved.
+"""Promise: the promised and the actual savings of voluntary moves.
 
-What came is found by playing the job again from just before the move, in the same capacity, with all other jobs as they
-were: it stays, and never moves voluntarily again. A later move is compared in the same way, so a move's saving is the
-difference to the replay that stays at the next move, or to what really happened after the last one. The savings of a
-job's moves thus add up to the difference between never moving and what it did.
+The actual saving is found by replaying the job from just before the move, with the same capacity and all other jobs
+unchanged: it stays, and never moves voluntarily again. A later move is compared in the same way, so a move's saving is
+the difference to the replay that stays at the next move, or to the actual run after the last move. The savings of a
+job's moves thus add up to the difference between never moving and the actual run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.market import AvailabilityPoint
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A voluntary move: nano-USD that it promised and that came."""
+    """A voluntary move: its promised and its actual saving in nano-USD."""
 
     job_id: str
     at_ms: int

@@ -18,8 +18,8 @@ Change = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """`changes` are the prices by row of the listing, ascending; a price holds until the next one, and the last one for
-    ever. Jobs are started between `start_ms` and `end_ms`; prices before serve to learn how the market behaves."""
+    """`changes` are the prices by row of the listing, ascending; a price holds until the next one, and the last one
+    forever. Jobs are started between `start_ms` and `end_ms`; earlier prices are used to learn the course of prices."""
 
     name: str
     listing: Listing

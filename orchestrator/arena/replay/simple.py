@@ -1,6 +1,6 @@
-"""Simple rules that people use, as policies of a replay. They know each job's true speed.
+"""Simple rules that people use, as policies of a replay. The rules know each job's true speed.
 
-Under a deadline each has the safety net of "Can't Be Late" (NSDI '24): when only as much time is left as on-demand
+With a deadline, each has the safety net of "Can't Be Late" (NSDI '24): when the remaining time is only what on-demand
 needs, it goes to the cheapest on-demand offer that is in time, and stays.
 """
 
@@ -15,7 +15,7 @@ from orchestrator.arena.replay.state import NEVER, State
 from orchestrator.market import AvailabilityPoint
 
 HOUR_S = 3600.0
-_SPARE_S = 1_800.0  # kept beside a start, a repeated interval and 2 % of the work
+_SPARE_S = 1_800.0  # reserve in addition to a start, a repeated interval and 2 % of the work
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Simple:
         return Order("stay", again_ms=min(again_ms, at_ms + RETRY_MS) if here is None else again_ms)
 
     def _in_order(self, at_ms: int, state: State, here: int | None) -> list[int]:
-        """The offers that were not refused just now, cheapest per step first; those cheaper than the present one."""
+        """The offers that were not just refused, cheapest per step first; only those cheaper than the current one."""
         found = sorted(self._per_step(at_ms, state, spot=self._rule.spot))
         limit = [cost for cost, row in found if row == here]
         return [row for cost, row in found if row not in state.just_refused and (not limit or cost < limit[0])]

@@ -1,7 +1,7 @@
-"""Simulator: plays jobs on a record with hidden capacity; a policy decides from what was observed so far.
+"""Simulator: plays jobs on a record with hidden capacity; a policy decides from the observations so far.
 
 Times are exact (ms of market time). A launch in a pool without capacity is refused and costs nothing; the policy is
-asked again at once. A pool that goes down takes all its machines, and what was done since the last checkpoint. A
+asked again at once. A pool that goes down takes all its machines, and the work since the last checkpoint is lost. A
 voluntary move starts the target while the source trains (both are billed), then stops training for a save, the transfer
 between regions and a restore. Moving a checkpoint is billed by the tariff.
 """
@@ -24,15 +24,15 @@ from orchestrator.policy.ranking.transition_costs import LINK_BYTES_PER_S
 from providers.billing.charges import Location, crosses
 
 RETRY_MS = 15 * 60_000
-"""A job that waits is decided again after at most this long."""
+"""A waiting job is decided again after at most this long."""
 _MOST_TRIES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a policy wants for one job: "launch" a machine of `row` (a move if the job trains), "stay" (or abort the
-    move that has begun), "go on" with that move, or "pause" for lack of money. It is asked again at `again_ms`.
-    `promise` is the saving (nano-USD) for which it moves."""
+    """A policy's order for one job: "launch" a machine of `row` (a move if the job trains), "stay" (or abort a started
+    move), "go on" with that move, or "pause" for lack of money. It is asked again at `again_ms`. `promise` is the
+    saving (nano-USD) expected from the move."""
 
     action: Literal["launch", "stay", "go on", "pause"]
     row: int = -1
@@ -43,7 +43,7 @@ class Order:
 
 
 class Policy(Protocol):
-    """Decides for jobs that are due; sees their state but for what is to come, and all observations so far."""
+    """Decides for due jobs; sees their state without the future, and all observations so far."""
 
     def decide(self, at_ms: int, due: Sequence[State], points: Sequence[AvailabilityPoint], /) -> Sequence[Order]:
         """One order for each job that is due."""
@@ -52,8 +52,8 @@ class Policy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A voluntary move that was begun: the promised saving (nano-USD), and the job and the number of observations just
-    before it."""
+    """A started voluntary move: the promised saving (nano-USD), and the job and the number of observations just before
+    it."""
 
     at_ms: int
     promise: int
@@ -82,7 +82,7 @@ class Simulator:
         self.log: Callable[[int, State, str], None] = lambda *_: None
 
     def resume(self, state: State, points: Sequence[AvailabilityPoint], at_ms: int) -> None:
-        """Add a job as it was at a time, with its observations until then; its policy is asked at once."""
+        """Add a job in its state at a time, with its observations until then; its policy is asked at once."""
         state.decide_ms = at_ms
         self.states.append(state)
         self.moves[state.job.id] = []
@@ -111,7 +111,7 @@ class Simulator:
         return self.states
 
     def _next_ms(self, state: State) -> int:
-        """When something happens to a job next, or its money is spent."""
+        """The time of a job's next event, or when its money is spent."""
         at_ms, budget = state.next_ms(), state.job.job.spec.budget_nano_usd
         state.money_ms = NEVER
         if budget is None or not state.machines or at_ms >= self.until_ms or state.spent_if_ended(at_ms) <= budget:
@@ -131,7 +131,7 @@ class Simulator:
         return state.training(at_ms) and state.decide_ms <= at_ms
 
     def _happen(self, at_ms: int, state: State) -> None:
-        """What happens by itself."""
+        """Carry out the events that happen by themselves."""
         machine, target = state.machine, state.target
         if state.money_ms <= at_ms:
             self._pause(at_ms, state)

@@ -1,4 +1,4 @@
-"""State: one job in a replay at one moment: its machines, its progress, its bill, and what happened so far."""
+"""State: one job in a replay at one moment: its machines, its progress, its bill, and its history."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a decision expected from `at_ms` on: cost (nano-USD) and time (seconds) to finish, 5th and 95th percentile;
-    `paid` before."""
+    """The forecast of a decision from `at_ms` on: cost (nano-USD) and time (seconds) to finish, 5th and 95th
+    percentile; `paid` before."""
 
     at_ms: int
     paid: int
@@ -41,12 +41,11 @@ class Expected:
 
 @dataclass(slots=True)
 class State:
-    """A job in a replay. Without a machine it waits; with a `machine` that is not ready it starts, else it trains.
-    `base` are the steps when it began to train there, all of them saved; it trained last at `checkpoint_at`, and until
-    `trained_ms` (None: never). In moves
-    it does not train for `handover_s` (None: for a save and a restore). `target` is the machine of a voluntary move
-    that has begun. `decide_ms` is when its policy is asked again. Its money is
-    spent at `money_ms` if it stays as it is, and was at `paused_ms`."""
+    """A job in a replay. Without a machine it waits; with a `machine` that is not ready it starts, otherwise it trains.
+    `base` are the steps when it began to train there, all of them saved; it last trained at `checkpoint_at`, until
+    `trained_ms` (None: never). During moves it does not train for `handover_s` (None: for a save and a restore).
+    `target` is the machine of a started voluntary move. `decide_ms` is when its policy is asked again. Its money will
+    be spent at `money_ms` if nothing changes; it was spent at `paused_ms`."""
 
     job: ReplayJob
     bill: Bill
@@ -88,7 +87,7 @@ class State:
         return self.machine is not None and at_ms >= self.machine.ready_ms
 
     def idle_s(self, at_ms: int) -> float:
-        """For how many seconds it has run nowhere."""
+        """The seconds for which it has had no machine."""
         since_ms = self.job.start_ms if self.trained_ms is None else self.trained_ms
         return 0.0 if self.machine is not None else (at_ms - since_ms) / 1000
 
@@ -107,7 +106,7 @@ class State:
 
     @property
     def finish_ms(self) -> int:
-        """When it will have done all steps if it stays; NEVER without a machine."""
+        """The time at which it finishes if it stays; NEVER without a machine."""
         if self.machine is None:
             return NEVER
         seconds = self.job.seconds_for(self.job.steps - self.base, self.rate(self.machine))
@@ -115,13 +114,14 @@ class State:
 
     @property
     def measured_ms(self) -> int:
-        """When its speed on its machine will be measured; NEVER if it is already or it has none."""
+        """The time at which its speed on its machine will be measured; NEVER if it is already measured or has no
+        machine."""
         if self.machine is None or self.machine.kind in self.measured:
             return NEVER
         return self.machine.ready_ms + MEASURED_AFTER_MS
 
     def next_ms(self) -> int:
-        """When something happens to it next."""
+        """The time of its next event."""
         if self.finished_ms is not None or self.paused_ms is not None:
             return NEVER
         if self.machine is None:
@@ -133,7 +133,7 @@ class State:
 
     @property
     def machines(self) -> list[Machine]:
-        """Its machines that are billed."""
+        """Its billed machines."""
         return [machine for machine in (self.machine, self.target) if machine is not None]
 
     def spent(self, at_ms: int) -> int:

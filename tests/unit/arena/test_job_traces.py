@@ -63,7 +63,7 @@ def test_only_three_columns_are_needed_and_a_deadline_may_be_in_seconds(tmp_path
         ("a,0,A3C,1,100,0,,", "priority_weight", "at least 1e-06"),
         ("a,0,A3D,1,100,1,,", "job_type", "no row of job_type 'A3D' with scale_factor 1"),
         ("a,0,A3C,8,100,1,,", "job_type", "with scale_factor 8"),
-        ("a,0,LM,1,100,1,,", "job_type", "runs on none of v100, k80"),
+        ("a,0,LM,1,100,1,,", "job_type", "does not run on any of v100, k80"),
         ("a,0,A3C,1,100,1,2,", "v100_duration_s", "missing"),
         ("a,0,A3C,1,100,1,,,,9", "", "more values than the 8 columns"),
     ],
@@ -86,7 +86,7 @@ def test_a_near_name_is_suggested(tmp_path: Path) -> None:
 def test_a_known_job_type_is_not_suggested_for_itself(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         read(tmp_path, "a,0,A3C,8,100,1,,")
-    assert "it has that job_type with scale_factor 1, 2" in caught.value.problems[0].hint
+    assert "it has this job_type with scale_factor 1, 2" in caught.value.problems[0].hint
 
 
 def test_every_mistake_is_reported_where_it_is(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_job_that_is_too_large_for_the_cluster_is_refused_by_name(tmp_path: Pa
         read(tmp_path, "a,0,A3C,1,100,1,,", "b,0,A3C,2,100,1,,", ",0,A3C,2,100,1,,", room=(1, 8))
     first, second = caught.value.problems
     assert (first.line, first.field) == (3, "scale_factor")
-    assert first.message == "b takes 2 GPUs of one kind, and the cluster has 1 for it"
+    assert first.message == "b takes 2 GPUs of one kind, but the cluster has only 1 for it"
     assert (second.line, second.message.split(" takes")[0]) == (4, "the job")
     assert len(read(tmp_path, "b,0,A3C,2,100,1,,", room=(2, 1)).jobs.at_s) == 1
 

@@ -140,7 +140,9 @@ def test_a_job_that_the_cluster_has_no_room_for_is_named_before_anything_is_play
     rates.write_text(rates.read_text() + "A3C,4,8.0,4.0\n")
     done = of_jobs(trace, rates)
     assert (done.exit_code, done.stdout) == (3, "")
-    assert "trace.csv:3:15: scale_factor: big takes 4 GPUs of one kind, and the cluster has 1 for it" in done.stderr
+    assert (
+        "trace.csv:3:15: scale_factor: big takes 4 GPUs of one kind, but the cluster has only 1 for it" in done.stderr
+    )
     assert of_jobs(trace, rates, "--policy", "cheapest").exit_code == 0
 
 
