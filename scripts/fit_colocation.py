@@ -25,8 +25,8 @@ def module(model: ColocationModel, cells: int, on: str) -> str:
 
 Fitted {on} to {cells} rates of {model.families} model families beside one another on K80, P100 and V100, measured
 2019 to 2020 by the authors of Gavel: Narayanan, Santhanam, Kazhamiaka, Phanishayee, Zaharia, OSDI 2020;
-github.com/stanford-futuredata/gavel at c4fa400, MIT licence. Parameters only, no rows. How well they predict what they
-have not seen: benchmarks/colocation.py.
+github.com/stanford-futuredata/gavel at c4fa400, MIT licence. Parameters only, no rows. How well they predict unseen
+rates: benchmarks/colocation.py.
 """
 
 from __future__ import annotations

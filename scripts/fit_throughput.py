@@ -34,7 +34,7 @@ published 2021 to 2026 by mosaicml/llm-foundry, NVIDIA-NeMo (Apache-2), pytorch/
 mlcommons/training_results v1.1 to v5.1 (Apache-2), NVIDIA/DeepLearningExamples (Apache-2, BSD),
 VectorInstitute/vectorlm (MIT), hpcaitech/ColossalAI (Apache-2) and lambdal/deeplearning-benchmark (no licence stated);
 read 2026-11-22.
-Parameters only, no rows. How well they predict what they have not seen: benchmarks/dollars_per_step.py.
+Parameters only, no rows. How well they predict unseen rates: benchmarks/dollars_per_step.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Ageing: how far a price may have moved since it was last confirmed.
 
-The logarithm of a price is modelled as a random walk. Its pace is that of GPU list prices from 2023 to 2026: spot
-prices change four to seven times a year in each region, by 5% in the median and 12 to 22% at the 90th percentile (GCP),
-and more in zones of AWS; on-demand prices change rarely but then by much (AWS p5: 98.32 to 55.04 in June 2025).
+The logarithm of a price is modelled as a random walk. Its pace follows GPU list prices from 2023 to 2026: spot prices
+change four to seven times a year in each region, by 5% in the median and 12 to 22% at the 90th percentile (GCP), and
+more in zones of AWS; on-demand prices change rarely but then by much (AWS p5: 98.32 to 55.04 in June 2025).
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Cells:
         return cls(of_row, site, kind, rates[rate])
 
     def renewed(self, listing: Listing, before: Floats, hazard: Floats) -> Cells | None:
-        """The cells after the hazards have changed from `before` to `hazard`: each changed row gets a cell of its own.
-        None if that gives so many cells that rebuilding them is better."""
+        """The cells after the hazards have changed from `before` to `hazard`: each changed row gets a separate cell.
+        None if there would be so many cells that rebuilding them is better."""
         rows = np.flatnonzero(hazard != before)
         if len(self.site) + len(rows) > len(hazard) // 2 + BLOCK:
             return None

@@ -1,6 +1,6 @@
-"""Digest: a hash that identifies what a market knows. After a price change, only a small part is hashed again.
+"""Digest: a hash that identifies the content of a market. After a price change, only a small part is hashed again.
 
-Rows are hashed in blocks. Facts that neither prices nor lost machines change are hashed once (`declared`).
+Rows are hashed in blocks. Facts that do not depend on prices or lost machines are hashed once (`declared`).
 """
 
 from __future__ import annotations

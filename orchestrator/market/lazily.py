@@ -1,6 +1,6 @@
 """Lazily: functools.cached_property without its lock.
 
-Python before 3.12 takes that lock on first access, which lasts longer than computing many columns of a small market.
+Python before 3.12 takes that lock on first access, which takes longer than computing many columns of a small market.
 """
 
 from __future__ import annotations

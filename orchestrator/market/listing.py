@@ -1,5 +1,5 @@
-"""Listing: the part of a market that does not change with prices, as columns of integer codes and short tables of what
-the codes mean.
+"""Listing: the part of a market that does not change with prices, as columns of integer codes and short tables of their
+meaning.
 
 A hundred thousand offers have a few hundred sites and a few thousand shapes. Whatever depends only on those (GPU,
 memory, region, egress) is computed once per site or shape and looked up per row.
@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 
 class Site(NamedTuple):
-    """Where machines are."""
+    """The place of machines."""
 
     provider: str
     region: str

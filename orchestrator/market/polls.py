@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from orchestrator.market.listing import Listing
 
 Answered = tuple[str, str, bool | None]
-"""What a poll covers: a provider, a region ('': all), spot or on-demand (None: both)."""
+"""The coverage of a poll: a provider, a region ('': all), spot or on-demand (None: both)."""
 Polled = tuple[Answered, int]
 """A poll's coverage, and the market time (ms) up to which it is complete."""
 

@@ -29,7 +29,7 @@ class PriceColumns(NamedTuple):
         return cls(*(np.full(size, -1, np.int64) for _ in cls._fields))
 
     def renewed(self, listing: Listing, offer_ids: Collection[str], points: Iterable[PricePoint]) -> PriceColumns:
-        """New columns in which `points`, at most one per offer, replace all that was known of the offers `offer_ids`.
+        """New columns in which `points`, at most one per offer, replace all known prices of the offers `offer_ids`.
         Offers without a point have no known price then."""
         after = PriceColumns(*(column.copy() for column in self))
         gone = [row for name in offer_ids if (row := listing.row(name)) is not None]

@@ -1,5 +1,5 @@
-"""Quotas: how many machines of each offer may be rented, now and in all. The limit is the account's quota or, for owned
-machines, how many there are."""
+"""Quotas: how many machines of each offer may be rented, now and in total. The limit is the account's quota or, for
+owned machines, their number."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from providers.base import Covered, Quota
 QuotaName = tuple[str, Quota]
 """A provider, and one of its quotas."""
 Rooms = Mapping[int, tuple["Room", ...]]
-"""For each row that a quota covers: what each of its quotas leaves, the tightest first."""
+"""For each row that a quota covers: the room that each of its quotas leaves, the tightest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a quota leaves for machines of one offer, each of which takes `each` units.
+    """The room that a quota leaves for machines of one offer; each machine takes `each` units.
 
-    `taken` counts the units that the provider's figures do not include: those of machines requested since, and those of
+    `taken` counts the units that the provider's figures do not include: the units of machines requested since, and of
     machines planned for other jobs.
     """
 
@@ -79,7 +79,7 @@ class Room:
 
 
 def rooms(listing: Listing, quotas: Mapping[str, Sequence[Quota]]) -> Rooms:
-    """What the `quotas` (by provider) leave, for each row that one of them covers."""
+    """The room that the `quotas` (by provider) leave, for each row that one of them covers."""
     limiting = {name: [each for each in known if each.covers is not None] for name, known in quotas.items()}
     found: dict[int, tuple[Room, ...]] = {}
     seen: dict[tuple[int, int, bool], tuple[Room, ...]] = {}
@@ -105,7 +105,7 @@ def units_taken(known: Rooms, machines: Iterable[tuple[int, int]]) -> Counter[Qu
 
 
 def rooms_without(known: Rooms, taken: Mapping[QuotaName, int]) -> Rooms:
-    """What is left if these units are taken as well. A negative number gives units back."""
+    """The room that is left if these units are taken as well. A negative number gives units back."""
     if not taken:
         return known
     found = {}
@@ -120,7 +120,7 @@ def rooms_without(known: Rooms, taken: Mapping[QuotaName, int]) -> Rooms:
 
 
 def rooms_raised(known: Rooms, name: QuotaName, more: int) -> Rooms:
-    """What would be left if the quota `name` had `more` units in addition."""
+    """The room that would be left if the quota `name` had `more` units in addition."""
     provider, quota = name
     raised = replace(quota, limit=max(quota.limit, 0) + more)
     return {
@@ -140,8 +140,8 @@ def _tightest_first(found: Iterable[Room]) -> tuple[Room, ...]:
 
 
 def _room(quota: Quota, shape: Shape, site: Site, *, spot: bool) -> Room | None:
-    """What a quota leaves for one shape at one site; None if the quota does not cover it, or its machines take no
-    units."""
+    """The room that a quota leaves for one shape at one site; None if the quota does not cover it, or its machines take
+    no units."""
     covers = quota.covers
     if covers is None or not _covered(covers, shape, site, spot=spot):
         return None

@@ -2,9 +2,9 @@
 
 Prices return to their usual level, and the lowest of many prices returns the most (the winner's curse). No constant
 fits every market, so the return is learned from a market's own history by analogues: when prices were as far from their
-level as this one is now, what was their mean over the next H hours as a multiple of the price, and how much did it
-vary? The level of an offer is its mean price so far, as known at the time. A declared prior has the weight of
-PRIOR_WEIGHT independent observations, so evidence replaces it.
+level as this one is now, what multiple of the price was their mean over the next H hours, and how much did it vary? The
+level of an offer is its mean price so far, as known at the time. A declared prior has the weight of PRIOR_WEIGHT
+independent observations, so evidence replaces it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ DEVIATIONS = (-1.2, -0.85, -0.6, -0.35, -0.15, 0.0, 0.15, 0.35, 0.6, 0.85, 1.2)
 PRIOR_WEIGHT = 20.0
 """The weight of the prior, in independent observations: it takes this many to expect one beyond the 5th percentile."""
 _INSTANTS = 96  # observations per offer and horizon, at most
-_RAMP = 0.25  # the first part of a history, in which the level is not known well enough
-_TOGETHER = 0.5  # how much a market's offers move together: 0 not at all, 1 if a hundred say no more than one
+_RAMP = 0.25  # the first part of a history, where the level is not known well enough
+_TOGETHER = 0.5  # how much a market's offers move together: 0 not at all, 1 if a hundred tell no more than one
 _MOST_RATIO = 10.0  # a larger jump counts as an error (providers.collect.judge)
 
 
 class Prior(NamedTuple):
-    """What is assumed of a market without history: prices stay the same on average.
+    """The assumption for a market without history: prices stay the same on average.
 
     With a probability of 90 %, the logarithm of their mean over `hold_h` hours or more is between `-down` and `up`
     relative to the present price. Over a shorter time, the interval is proportionally narrower.
@@ -60,7 +60,7 @@ class History(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """How the prices of a market behave. `table` is the mean coming price as a multiple of the present one: expected
+    """The course of a market's prices. `table` is the mean coming price as a multiple of the present one: expected
     value, 5th and 95th percentile (first axis), by horizon (HORIZONS_H) and deviation (DEVIATIONS)."""
 
     table: Floats
@@ -75,10 +75,10 @@ class Course:
 def course(histories: Iterable[History], prior: Prior = CLOUD) -> Course:
     """Learn the course from the histories of a market's offers.
 
-    The first estimate is for the market as a whole: what share of its deviation a price loses, and how much the mean
-    varies around that. The second is by deviation, because a momentary dip ends sooner than a price that drifted away.
-    The first estimate is the prior of the second, and the estimate of each horizon starts from that of the next shorter
-    one. The interval always contains the present price.
+    The first estimate is for the market as a whole: the share of its deviation that a price loses, and the variation of
+    the mean around that. The second is by deviation, because a momentary dip ends sooner than a price that drifted
+    away. The first estimate is the prior of the second, and the estimate of each horizon starts from that of the next
+    shorter one. The interval always contains the present price.
     """
     seen = [_observed(each) for each in histories if len(each.at_ms)]
     knots = np.array(DEVIATIONS)

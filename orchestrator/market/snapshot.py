@@ -61,7 +61,7 @@ _FOLLOWS_FROM: Mapping[str, set[str]] = {
     "outage_by_provider_h": {"returns", "away_ms"},
     "_declared": {"startup", "starts", "priors", "doubts", "rooms", "courses", "level"},
 }
-"""For each value that a Market computes when it is first used: the fields that it depends on, besides the listing."""
+"""For each value that a Market computes on first use: the fields that it depends on, besides the listing."""
 _LEARNED = ("backed_off_by_loss", "losses", "exposure_ms", "returns", "away_ms", "away_since_ms")
 
 
@@ -107,13 +107,13 @@ class Market:
     site_starts: Mapping[Quantile, Floats]  # `startup` by site of the listing
     tariff: Tariff
     known_rates: dict[tuple[Location, bool], Floats]  # rates already looked up in the tariff
-    announced: tuple[PricePoint, ...]  # observed, but not yet in effect
+    announced: tuple[PricePoint, ...]  # observed prices that are not yet in effect
     seen: Mapping[int, tuple[AvailabilityPoint, ...]]  # by row, if anything was observed
     alive: frozenset[int]  # rows with running machines, whose exposure grows
     older_cells: Cells | None  # those of an older market, updated; None: compute them
     hashed: (
         tuple[tuple[bytes, ...], frozenset[int]] | None
-    )  # from an older market: its blocks, and which of them differ here
+    )  # from an older market: its blocks, and the blocks that differ here
 
     def __post_init__(self, seal: object) -> None:
         if seal is not _SEAL:
@@ -485,7 +485,7 @@ class Market:
 
     @lazily
     def _declared(self) -> hashlib.blake2b:
-        """The beginning of the digest: what price changes and lost machines do not change."""
+        """The beginning of the digest: the facts that do not depend on prices and lost machines."""
         given = (self.startup, self.starts, self.priors, self.doubts)
         return declared(self.listing.digest, given, self.rooms, self.room, self.courses, self.level)
 

@@ -48,8 +48,8 @@ def start_table(
     starts: Mapping[tuple[int, int], Estimate],
     quantile: Quantile,
 ) -> Floats:
-    """Seconds by site and kind of hardware (codes of the listing): as observed (`starts`), else the usual time at the
-    site."""
+    """Seconds by site and kind of hardware (codes of the listing): as observed (`starts`), otherwise the usual time at
+    the site."""
     table = np.repeat(by_site[quantile][:, None], len(listing.kinds), axis=1)
     for place_and_kind, known in starts.items():
         table[place_and_kind] = getattr(known, quantile)

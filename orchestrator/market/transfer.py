@@ -1,4 +1,4 @@
-"""Transfer: what it costs to move bytes between zones, regions and clouds.
+"""Transfer: the cost of moving bytes between zones, regions and clouds.
 
 Rates are per 10^9 bytes, charged by the source. A `Tariff` has them. `TYPICAL` is the default: one figure per provider
 instead of per pair of regions, which is enough to keep the policy from moving terabytes to save cents.
@@ -42,8 +42,8 @@ def rate_between(tariff: Tariff, source: Location, target: Location) -> int:
 
 
 def fetched_from(bucket: Location, saved_at: Location | None) -> Location:
-    """The location from which a checkpoint is fetched that is kept in `bucket` and was last saved by a machine at
-    `saved_at`. If the bucket's region is not known and its cloud is that machine's, the machine's region is assumed."""
+    """The location of a checkpoint that is kept in `bucket` and was last saved by a machine at `saved_at`. If the
+    bucket's region is not known and its cloud is that machine's, the machine's region is assumed."""
     return bucket if bucket[1] or saved_at is None or saved_at[0] != bucket[0] else saved_at[:2]
 
 

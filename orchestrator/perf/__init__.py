@@ -1,4 +1,4 @@
-"""Perf: how many steps per market second a job makes on each kind of hardware. Pure."""
+"""Perf: a job's steps per market second on each kind of hardware. Pure."""
 
 from orchestrator.perf.book import PerfBook
 from orchestrator.perf.colocation import ColocationModel

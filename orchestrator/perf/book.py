@@ -2,7 +2,7 @@
 
 Without evidence of a job's speed (`PerfBook.evidence`), only its `relative` speeds may be shown.
 
-Sources, best first: measured on this kind (by the job, or by one with the same program and settings; else in an
+Sources, best first: measured on this kind (by the job or one with the same program and settings, otherwise in an
 imported table under the job's name); predicted from the kinds where it was measured, with ratios known from other
 models; modelled from a profile of its step; typical for the models in the tables, which only gives ratios. Rates are
 per *market* second, like prices and deadlines.
@@ -32,9 +32,9 @@ from providers.hardware import GPUS, Precision
 from providers.offer import Offer
 
 _TABLE_SPREAD = 0.10  # another program, driver and data under the same name
-_EXPECTED_SPREAD = 0.5  # stated by a user, perhaps from other hardware
+_EXPECTED_SPREAD = 0.5  # stated by a user, perhaps for other hardware
 AS_ON_ONE = "assumed: a step on {} machines takes as long as on one"
-"""The scaling that is assumed until it is measured: each process keeps its batch, and the steps become larger."""
+"""The scaling assumed until it is measured: each process keeps its batch, so steps become larger."""
 _MOST_RELATIVES = 24  # at most this many measurements of the program's other jobs are used, the best ones
 
 
@@ -90,10 +90,11 @@ class PerfBook:
     ) -> PerfBook:
         """A book of the observations up to `at_ms` (market ms), in any order.
 
-        `programs` maps job ids to what they run (`program_of`); without it, jobs say nothing about each other. `works`
-        are profiles of programs. `tables` are rates measured by others: they refine the ratios of `model`, and apply to
-        a job of the same name. `model` is for jobs that compute in FP32, `narrow_model` for narrower precisions.
-        `pairs` and `misfits` are jobs that shared GPUs, or did not fit together; `colocation` predicts others.
+        `programs` maps job ids to their programs (`program_of`); without it, jobs give no information about each other.
+        `works` are profiles of programs. `tables` are rates measured by others: they refine the ratios of `model`, and
+        apply to a job of the same name. `model` is for jobs that compute in FP32, `narrow_model` for narrower
+        precisions. `pairs` and `misfits` are jobs that shared GPUs or did not fit together; `colocation` predicts other
+        pairs.
         """
         of_job: dict[str, list[Observation]] = defaultdict(list)
         for seen in observations:
@@ -129,16 +130,16 @@ class PerfBook:
         return self.estimate_kinds(job, (kind_of(gpu, gpu_count),))[0]
 
     def estimate_kinds(self, job: Job, kinds: Sequence[InstanceKind]) -> tuple[Estimate, ...]:
-        """The same for many kinds at once, which costs hardly more than for one."""
+        """The same for many kinds at once, at little more cost than for one."""
         return self._estimated(self._of(job), tuple(kinds))
 
     def beside(self, job: Job, other: Job, kind: InstanceKind) -> Sharing:
-        """What `job` and `other` do on the same GPUs of one machine of `kind`, and whether their memory fits. Raises
-        ValueError for a job beside itself and for a kind without GPUs, KeyError for an unknown GPU."""
+        """The rates of `job` and `other` on the same GPUs of one machine of `kind`, and whether their memory fits.
+        Raises ValueError for a job beside itself and for a kind without GPUs, KeyError for an unknown GPU."""
         return self.beside_many([(job, other)], kind)[0]
 
     def beside_many(self, pairs: Sequence[tuple[Job, Job]], kind: InstanceKind) -> tuple[Sharing, ...]:
-        """The same for many pairs at once, which costs hardly more than for one."""
+        """The same for many pairs at once, at little more cost than for one."""
         for job, other in pairs:
             if job.id == other.id:
                 raise ValueError(f"job {job.id} cannot share a GPU with itself")
@@ -197,7 +198,7 @@ class PerfBook:
         return self._works.get(program_of(job.spec.train))  # profiled on one machine
 
     def precision(self, job: Job) -> Precision:
-        """The job's precision: from its file, else its profile, else the default."""
+        """The job's precision: from its file, otherwise its profile, otherwise the default."""
         return self._of(job).precision
 
     def _party(self, job: Job, kind: InstanceKind) -> Party:
@@ -208,7 +209,8 @@ class PerfBook:
     def _book_of(
         self, pairs: Iterable[PairObservation], misfits: Iterable[PairMisfit], model: ColocationModel
     ) -> PairBook:
-        """Pairs on GPUs that are not in the hardware table say nothing of others, and nobody can ask for them."""
+        """Leaves out pairs on GPUs that are not in the hardware table: they give no information about others, and
+        cannot be requested."""
         seen = [pair for pair in pairs if pair.gpu in GPUS]
         missed = [miss for miss in misfits if miss.gpu in GPUS]
         shared: list[PairObservation | PairMisfit] = [*seen, *missed]
@@ -217,7 +219,7 @@ class PerfBook:
         return PairBook(seen, missed, {each: self._sharer(each, kinds) for each in sorted(self._sharers)}, model)
 
     def _sharer(self, job_id: str, kinds: Sequence[InstanceKind]) -> Party:
-        """A job that was seen beside another one: only its id, program and measurements are known, not its file."""
+        """A job that ran beside another one: only its id, program and measurements are known, not its file."""
         program = self._programs.get(job_id)
         known = self._learn(job_id, program)
         name, family = (job_id, job_id) if program is None else _named(program)
@@ -263,7 +265,7 @@ class PerfBook:
         return self._estimates[key]
 
     def _of(self, job: Job) -> _Known:
-        # A decision asks many times about one job after another.
+        # A decision makes many requests about one job after another.
         if self._last is None or self._last[0] is not job:
             self._last = job, self._found(job)
         return self._last[1]
@@ -276,7 +278,7 @@ class PerfBook:
         return self._known[key]
 
     def _learn(self, job_id: str, program: Program | None, job: Job | None = None) -> _Known:
-        """What is known of a job by its id and program (None: unknown), and by its file if `job` is given."""
+        """The evidence about a job from its id and program (None: unknown), and from its file if `job` is given."""
         others = [] if program is None else [each for each in self._jobs_of.get(program.name, ()) if each != job_id]
         twins = [other for other in others if self._programs[other] == program]
         nodes = 1 if program is None else program.nodes
@@ -314,7 +316,7 @@ class PerfBook:
 
 
 def _listed(kind: InstanceKind) -> bool:
-    """Whether the hardware table has it: a rate on other hardware says nothing of others."""
+    """Whether the hardware table has the kind: a rate on other hardware gives no information about others."""
     return kind[0] is None or kind[0] in GPUS
 
 
@@ -333,7 +335,7 @@ def _named(program: Program) -> tuple[str, str]:
 
 
 class _Known:
-    """Everything that is known of one job's speed."""
+    """All evidence about one job's speed."""
 
     def __init__(
         self,

@@ -5,10 +5,10 @@ A job's rate beside another is its rate alone times a slowdown, whose logarithm 
     log slowdown = (shared + GPU) . (1, x, x of the other)
                    + strain of the GPU . (sensitivity + demand of the other + pair of families + pair of jobs)
 
-x is the logarithm of the rate alone: long steps are slowed down less. Sensitivity and demand each belong to a family
-of models and to a job, and are partly the same on all GPUs and partly specific to one. `strain` says how much more jobs
-differ on one GPU than on another; it is learned from the errors of leaving out one measurement at a time. So all
-measurements, on whatever GPUs, are conditioned on at once, as in `ratios.RatioModel`.
+x is the logarithm of the rate alone: long steps are slowed down less. Sensitivity and demand each belong to a family of
+models and to a job, and are partly the same on all GPUs and partly specific to one. `strain` says how much more jobs
+differ on one GPU than on another; it is learned from the leave-one-out errors. So all measurements, on any GPUs, are
+conditioned on at once, as in `ratios.RatioModel`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 from orchestrator.perf.pairings import LEAST_VARIANCE, Effects, Indices, Layout, PairCell, Pairing
 from orchestrator.perf.posterior import Floats, Posterior, student_quantile
 
-# Two jobs that take turns on a GPU have half of it each; two that never wait for each other, all of it.
+# Two jobs that take turns on a GPU get half of it each; two that never wait for each other get all of it.
 _USUAL_LOG, _USUAL_SD = math.log(0.65), 0.3
-_STRAIN_DOF = 6.0  # a strain that is not measured is known about as well as from so many measurements
+_STRAIN_DOF = 6.0  # an unmeasured strain is known about as well as from this many measurements
 _STRAIN_ROUNDS = 3
 _SPREAD_DOF = 2.0
-_BLOCK = 1000  # so many pairings are predicted at once
+_BLOCK = 1000  # this many pairings are predicted at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ColocationModel:
-    """Fitted `effects`, and what tables say of the shared part: `mean` (3 + 3 gpus,) and `covariance` of level and
+    """Fitted `effects`, and the tables' estimate of the shared part: `mean` (3 + 3 gpus,) and `covariance` of level and
     slopes, of all GPUs and then of each of `gpus`, with its `strain`.
 
     `calibration` scales the intervals: with it, nine of ten hold when each family is left out in turn.
@@ -53,7 +53,7 @@ class ColocationModel:
         return max(self.families - 1, 1) + _SPREAD_DOF
 
     def given(self, evidence: Iterable[PairCell]) -> Conditioned:
-        """The model given measurements of any pairings, whose order does not matter."""
+        """The model given measurements of any pairings, in any order."""
         cells = sorted(evidence, key=repr)  # sums are the same in any order
         numbers: dict[str, int] = {}
         layout = Layout.of([cell.of for cell in cells], self.gpus, numbers)
@@ -67,7 +67,7 @@ class ColocationModel:
         return self.given(evidence).posterior(wanted)
 
     def learn(self, table: Iterable[PairCell]) -> ColocationModel:
-        """The model after a table of jobs that are nobody's here: it keeps what they say of all jobs, and of GPUs. The
+        """The model after a table of other people's jobs: it keeps their information about all jobs and about GPUs. The
         order of cells does not matter."""
         cells = sorted(table, key=repr)
         names = sorted({*self.gpus, *(str(cell.of.kind[0]) for cell in cells)})
@@ -97,19 +97,19 @@ class ColocationModel:
         return float(off @ inverse @ off + size) / 2
 
     def strain_of(self, names: Sequence[str]) -> Floats:
-        """(n,): of the GPU of each pairing, before any evidence."""
+        """(n,): the strain of the GPU of each pairing, before any evidence."""
         known = dict(zip(self.gpus, self.strain, strict=True))
         return np.array([known.get(name, 1.0) for name in names])
 
     def _prior(self, layout: Layout, cells: Sequence[PairCell]) -> tuple[Floats, Floats]:
-        """The covariance of cells: what no strain changes, and the rest for a strain of 1."""
+        """The covariance of cells: the part that no strain changes, and the rest for a strain of 1."""
         every = np.arange(len(cells))
         noise = np.diag([cell.variance + LEAST_VARIANCE for cell in cells])
         fixed = layout.fixed(self.effects, self.covariance, (every[:, None], every))
         return fixed + noise.reshape(fixed.shape), layout.strained(self.effects, (every[:, None], every))
 
     def _over(self, names: Sequence[str]) -> ColocationModel:
-        """The same with more GPUs, of which nothing is known."""
+        """The same model with additional, unknown GPUs."""
         mean, covariance = np.zeros(3 + 3 * len(names)), np.diag([0.0] * 3 + [*self.effects.of_one_gpu] * len(names))
         at = np.array([0, 1, 2, *(3 + 3 * names.index(name) + i for name in self.gpus for i in range(3))])
         mean[at] = self.mean
@@ -121,7 +121,7 @@ class ColocationModel:
 
 @dataclass(frozen=True, slots=True)
 class Marginals:
-    """Logarithms of rates, each on its own: `mean` (n,), and half the width of the 90 % interval, `spread` (n,)."""
+    """Logarithms of rates, each separately: `mean` (n,), and half the width of the 90 % interval, `spread` (n,)."""
 
     mean: Floats
     spread: Floats
@@ -129,9 +129,9 @@ class Marginals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditioned:
-    """A `model` given rates of the pairings `measured`, which were `off` by so much. `numbers` are those of their
-    names; `strain`, by GPU, was learned from them; `inverse` is that of their covariance. It is computed once, for all
-    pairings that are asked later."""
+    """A `model` given rates of the pairings `measured`, which deviate from it by `off`. `numbers` are the numbers of
+    their names; `strain`, by GPU, was learned from them; `inverse` is the inverse of their covariance, computed once
+    for all later requests."""
 
     model: ColocationModel
     measured: Layout
@@ -148,7 +148,7 @@ class Conditioned:
         return Posterior(mean, (scale + scale.T) / 2 * self.model.calibration**2, self._dof)
 
     def marginals(self, wanted: Sequence[Pairing]) -> Marginals:
-        """The logarithms of the rates of these pairings, each on its own: memory does not grow with their number."""
+        """The logarithms of the rates of these pairings, each separately: memory does not grow with their number."""
         means, spreads = [np.zeros(0)], [np.zeros(0)]
         quantile = self.model.calibration * student_quantile(0.95, self._dof)
         for start in range(0, len(wanted), _BLOCK):
@@ -189,8 +189,8 @@ def untaught(effects: Effects) -> ColocationModel:
 def _strained(
     fixed: Floats, strained: Floats, off: Floats, gpu: NDArray[np.int64], start: Floats
 ) -> tuple[Floats, Floats]:
-    """(strain of every measured pairing, inverse of their covariance). A strain is right if the errors of leaving out
-    one measurement at a time are as large as expected."""
+    """(strain of every measured pairing, inverse of their covariance). A strain is right if the leave-one-out errors
+    are as large as expected."""
     strain = start
     for _ in range(_STRAIN_ROUNDS):
         inverse = _inverse(fixed + strained * np.outer(strain, strain))

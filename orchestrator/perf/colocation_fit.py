@@ -16,7 +16,8 @@ from orchestrator.perf.pairings import Effects, PairCell
 _SPREAD_LOG_SD = 0.5
 _STEPS = Steps(first=0.7, least=0.1, gain=1e-6)
 _MOST_CELLS = 300
-"""The effects are fitted to so many cells, taken evenly: more cells hardly change them, and take cubic time."""
+"""The effects are fitted to at most this many cells, taken evenly: more cells hardly change them and take cubic
+time."""
 
 
 def fit_colocation(table: Sequence[PairCell], effects: Effects | None = None) -> ColocationModel:
@@ -34,9 +35,8 @@ def fit_colocation(table: Sequence[PairCell], effects: Effects | None = None) ->
 
 
 def calibrated_colocation(model: ColocationModel, table: Sequence[PairCell]) -> ColocationModel:
-    """The model, fitted to this table, with a factor on every interval: with it, nine of ten rates of pairs with a
-    family that was left out lie within their interval, if they did not already. Raises ValueError without two
-    families."""
+    """The model, fitted to this table, with a factor on every interval: with it, at least nine of ten rates of pairs
+    with a left-out family lie within their interval. Raises ValueError without two families."""
     cells = sorted(table, key=repr)
     families = sorted({cell.of.family for cell in cells})
     if len(families) < 2:

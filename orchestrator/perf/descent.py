@@ -1,4 +1,5 @@
-"""Coordinate descent over the logarithms of a dataclass's fields, which suffices for a smooth function of few. Pure."""
+"""Coordinate descent over the logarithms of a dataclass's fields: sufficient for a smooth function of a few fields.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How far a logarithm is changed `first`, and `least`, after which the descent ends; a change must lower the loss
-    by at least `gain`."""
+    """The `first` and the `least` change of a logarithm; after the least, the descent ends. A change must lower the
+    loss by at least `gain`."""
 
     first: float
     least: float
@@ -21,8 +22,8 @@ class Steps:
 
 
 def descend(loss: Callable[[T], float], start: T, names: Sequence[str], steps: Steps) -> T:
-    """The dataclass with the least `loss` that is found from `start` by changing the fields in `names`, which are
-    positive. A step that helps in neither direction is halved."""
+    """The dataclass with the least `loss` found from `start` by changing the positive fields in `names`. A step that
+    helps in neither direction is halved."""
     best, least = start, loss(start)
     sizes = dict.fromkeys(names, steps.first)
     while max(sizes.values()) > steps.least:

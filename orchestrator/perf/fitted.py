@@ -1,14 +1,13 @@
 """The throughput models that come with the product. Written by scripts/fit_throughput.py: change that.
 
-FITTED is for FP32: fitted 2026-11-22 to 246 rates of 7 model families on K80, P100 and
-V100 (1 to 8 GPUs of one server, PyTorch 1.x), measured 2019 to 2020 by the authors of Gavel: Narayanan,
-Santhanam, Kazhamiaka, Phanishayee, Zaharia, OSDI 2020; github.com/stanford-futuredata/gavel at c4fa400, MIT licence.
-FITTED_NARROW is for TF32, 16 and 8 bits: fitted 2026-11-22 to 353 rates of 37 models on 23 kinds of GPU,
-published 2021 to 2026 by mosaicml/llm-foundry, NVIDIA-NeMo (Apache-2), pytorch/torchtitan (BSD-3),
-mlcommons/training_results v1.1 to v5.1 (Apache-2), NVIDIA/DeepLearningExamples (Apache-2, BSD),
-VectorInstitute/vectorlm (MIT), hpcaitech/ColossalAI (Apache-2) and lambdal/deeplearning-benchmark (no licence stated);
-read 2026-11-22.
-Parameters only, no rows. How well they predict what they have not seen: benchmarks/dollars_per_step.py.
+FITTED is for FP32: fitted 2026-11-22 to 246 rates of 7 model families on K80, P100 and V100 (1 to 8 GPUs of one server,
+PyTorch 1.x), measured 2019 to 2020 by the authors of Gavel: Narayanan, Santhanam, Kazhamiaka, Phanishayee, Zaharia,
+OSDI 2020; github.com/stanford-futuredata/gavel at c4fa400, MIT licence. FITTED_NARROW is for TF32, 16 and 8 bits:
+fitted 2026-11-22 to 353 rates of 37 models on 23 kinds of GPU, published 2021 to 2026 by mosaicml/llm-foundry,
+NVIDIA-NeMo (Apache-2), pytorch/torchtitan (BSD-3), mlcommons/training_results v1.1 to v5.1 (Apache-2),
+NVIDIA/DeepLearningExamples (Apache-2, BSD), VectorInstitute/vectorlm (MIT), hpcaitech/ColossalAI (Apache-2) and
+lambdal/deeplearning-benchmark (no licence stated); read 2026-11-22. Parameters only, no rows. How well they predict
+unseen rates: benchmarks/dollars_per_step.py.
 """
 
 from __future__ import annotations

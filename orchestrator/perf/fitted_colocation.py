@@ -1,9 +1,9 @@
 """The model of jobs that share a GPU. Written by scripts/fit_colocation.py: change that.
 
-Fitted 2026-11-27 to 1881 rates of 7 model families beside one another on K80, P100 and V100, measured
-2019 to 2020 by the authors of Gavel: Narayanan, Santhanam, Kazhamiaka, Phanishayee, Zaharia, OSDI 2020;
-github.com/stanford-futuredata/gavel at c4fa400, MIT licence. Parameters only, no rows. How well they predict what they
-have not seen: benchmarks/colocation.py.
+Fitted 2026-11-27 to 1881 rates of 7 model families beside one another on K80, P100 and V100, measured 2019 to 2020 by
+the authors of Gavel: Narayanan, Santhanam, Kazhamiaka, Phanishayee, Zaharia, OSDI 2020;
+github.com/stanford-futuredata/gavel at c4fa400, MIT licence. Parameters only, no rows. How well they predict unseen
+rates: benchmarks/colocation.py.
 """
 
 from __future__ import annotations

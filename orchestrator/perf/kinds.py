@@ -22,7 +22,7 @@ _HOSTS = "hosts"
 _HOST_FLOPS = 1e11
 _HOST_BANDWIDTH = 20e9
 REFERENCE: dict[bool, str] = {False: "V100", True: "A100-80GB"}
-"""The GPU whose figures are 0, by `narrow`: the best measured one of each collection of rates."""
+"""The reference GPU (all figures 0), by `narrow`: the best measured one of each collection of rates."""
 # Simulated kinds are throttled by exactly the declared ratio; what remains is the overhead of short steps.
 _SIMULATED_VARIANCE = (math.log(1.1) / 1.645) ** 2
 # Machines without a GPU are one kind, whatever CPU they have.
@@ -31,9 +31,9 @@ _CPU_VARIANCE = (math.log(1.5) / 1.645) ** 2
 
 @dataclass(frozen=True, slots=True)
 class InstanceKindFacts:
-    """What the model knows about a kind. `generation` and `architecture` name what kinds share besides figures
-    (drivers, kernels): all chips of a design, and those of one name. `shift` is a known logarithm of speed;
-    `own_variance` is the variance that no other kind explains."""
+    """The model's facts about a kind. `generation` and `architecture` name properties that kinds share besides figures
+    (drivers, kernels): those of all chips of a design, and those of chips with one name. `shift` is a known logarithm
+    of speed; `own_variance` is the variance that no other kind explains."""
 
     features: tuple[float, ...]
     generation: str
@@ -56,7 +56,7 @@ def kind_name(kind: InstanceKind) -> str:
 
 
 def relative_to(kind: InstanceKind) -> InstanceKind:
-    """The fixed kind with which speeds on `kind` are compared while nothing is known of the job."""
+    """The fixed kind that speeds on `kind` are compared with while the job is unknown."""
     return (None, 0) if on_host(kind) else ("A100-80GB", 1)
 
 

@@ -1,6 +1,6 @@
-"""Latencies: how long it takes to start a machine at each place, or to hand over each job, learned from observations.
+"""Latencies: the times to start a machine at each place or to hand over each job, learned from observations.
 
-The logarithm of one such time is what is usual at the provider, plus a part of the place, plus chance:
+The logarithm of one such time is the sum of the provider's usual value, a deviation of the place, and chance:
 
     log seconds = provider + place + chance           three normal distributions, the first two unknown
 
@@ -29,7 +29,7 @@ _LEAST_S = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class LatencyPrior:
-    """What is usual at a provider before any observation: `seconds`, within `factor` either way at 90 %. Places differ
+    """The usual time at a provider before any observation: `seconds`, within `factor` either way at 90 %. Places differ
     from each other by a factor `between` (90 %)."""
 
     seconds: float
@@ -50,8 +50,8 @@ class LatencyPrior:
 
 @dataclass(frozen=True, slots=True)
 class Latencies(Generic[P]):
-    """The next such time at a provider: `usual` where nothing was observed, `at` for places with observations. Values
-    are means; low and high are the 5th and 95th percentile; in market seconds."""
+    """The estimate of the next such time at a provider: `usual` for places without observations, `at` for places with
+    observations. Values are means; low and high are the 5th and 95th percentile; in market seconds."""
 
     usual: Estimate
     at: Mapping[P, Estimate]
@@ -76,7 +76,7 @@ def learned(prior: LatencyPrior, observed: Iterable[tuple[P, float]]) -> Latenci
     source = f"{count} observed at its provider" if count else f"prior: {prior.source}"
     at = {}
     for place, group in groups.items():
-        own_weight = places / (places + once / len(group))  # how much the place's own figures count
+        own_weight = places / (places + once / len(group))  # the weight of the place's own figures
         here = mean + own_weight * (means[place] - mean)
         variance = (1 - own_weight) ** 2 * known_to + (1 - own_weight) * places + once
         at[place] = _estimate(here, variance, f"{len(group)} observed there, {source}")

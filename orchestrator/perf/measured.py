@@ -59,7 +59,7 @@ class Measured:
 
 class Series:
     """The observations of one job on one kind of hardware, without its first report if others can replace it: `rates`
-    and `steps`, in no particular order. Arrays, because many jobs of one program are combined in each decision."""
+    and `steps`, in no particular order. Arrays, because each decision combines many jobs of one program."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         """At least one observation."""
@@ -92,7 +92,7 @@ def combined(jobs: Sequence[Series]) -> Measured:
         from_middle = np.abs(logs - _median(logs, steps))
         counted = from_middle <= max(_OUTLIER_SCATTERS * _median(from_middle, steps), _OUTLIER_LEAST)
         rates, steps = rates[counted], steps[counted]
-    total = math.fsum(steps.tolist())  # exact sums, so that no order matters
+    total = math.fsum(steps.tolist())  # exact sums, so the order does not matter
     rate = total / math.fsum((steps / rates).tolist())
     variance = math.fsum((steps * (rates / rate - 1) ** 2).tolist()) / total
     # at least 3 %; 50 % for a single step.

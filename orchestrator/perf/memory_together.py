@@ -1,11 +1,11 @@
 """Whether two jobs fit into the memory of the same GPUs, with a probability. Pure.
 
-Memory adds up: two jobs fit if their needs together are no more than the GPU has. A need is known from a profile, or
-learned: it is a normal part of the job's family plus one of the job, and each pair that fitted, or did not, is a
-bound on the sum of two (logistic regression with a normal prior; Laplace's approximation).
+Memory adds up: two jobs fit if their needs together do not exceed the GPU's memory. A need is known from a profile or
+learned as the sum of two normal parts, one of the job's family and one of the job. Each pair that fitted, or did not,
+is a bound on the sum of two needs (logistic regression with a normal prior; Laplace's approximation).
 
-A pair that was tried on a kind is not predicted: if it did not fit the last time, it does not fit; else the probability
-is the part of all tries there that fitted.
+A pair that was tried on a kind is not predicted: if it did not fit the last time, it does not fit; otherwise the
+probability is the fraction of all tries there that fitted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from orchestrator.perf.posterior import Floats
 from providers.hardware import GPUS
 
 _NORMAL = NormalDist()
-# GB of a training job of which nothing is known, between families, and between jobs of one family: broad expectations.
+# GB of an unknown training job, between families, and between jobs of one family: broad expectations.
 _USUAL_GB, _FAMILY_SD_GB, _JOB_SD_GB = 4.0, 2.5, 1.5
-_PROFILE_SD = 0.15  # a profile misses what compilers and allocators add
+_PROFILE_SD = 0.15  # a profile misses the memory of compilers and allocators
 _STEP_GB = 0.4  # how sharp the limit is: allocators keep some memory, and drivers take some
 _LOGISTIC_SD = _STEP_GB * math.pi / math.sqrt(3)
 _MOST_ROUNDS, _SETTLED_GB = 50, 1e-6
@@ -45,11 +45,11 @@ class Fitted:
 
 
 class MemoryTogether:
-    """What is known of the memory of jobs. `profiled`: bytes that one GPU needs for a job, by job and kind."""
+    """The evidence about the memory of jobs. `profiled`: bytes that one GPU needs for a job, by job and kind."""
 
     def __init__(self, rows: Sequence[Fitted], profiled: Mapping[tuple[str, InstanceKind], int]) -> None:
         """Raises KeyError for a GPU that is not in the hardware table."""
-        # Repeated tries of one pair say nothing new of other pairs.
+        # Repeated tries of one pair give no new information about other pairs.
         self._rows = sorted({replace(row, at_ms=0) for row in rows}, key=repr)
         self._profiled = profiled
         self._named = {name for row in self._rows for name in (row.job, row.other)}
@@ -70,8 +70,8 @@ class MemoryTogether:
         kind: InstanceKind,
         profiled: tuple[int | None, int | None] | None = None,
     ) -> float:
-        """That two jobs, each (job, family), fit together on a kind. `profiled`: the bytes that one GPU needs for each
-        by its profile (None: not profiled), if they are not those given at the start."""
+        """The probability that two jobs, each (job, family), fit together on a kind. `profiled`: the bytes that one GPU
+        needs for each by its profile (None: not profiled), if they differ from those given at the start."""
         known = self._known.get((frozenset((first[0], second[0])), kind))
         if known is not None:
             return known
@@ -81,7 +81,7 @@ class MemoryTogether:
         return _NORMAL.cdf(left / math.sqrt(variance + extra + _LOGISTIC_SD**2))
 
     def source(self, first: str, second: str, kind: InstanceKind, profiled: tuple[int | None, int | None]) -> str:
-        """How that is known, in words; starts with 'unknown' if a need is a guess. `profiled` as above."""
+        """The source of the probability in words; starts with 'unknown' if a need is a guess. `profiled` as above."""
         if (frozenset((first, second)), kind) in self._known:
             return "tried together"
         both = zip((first, second), profiled, strict=True)
@@ -104,7 +104,7 @@ class MemoryTogether:
         kind: InstanceKind,
         profiles: tuple[int | None, int | None],
     ) -> tuple[Floats, float, float]:
-        """(weights of the learned parts, GB left beside the known parts, variance of those) of a pair."""
+        """(weights of the learned parts, GB left beside the known parts, variance of the known parts) of a pair."""
         weights, variance = np.zeros(len(self._column)), 0.0
         room = GPUS[str(kind[0])].memory_bytes / 1e9
         for (job, family), profiled in zip((first, second), profiles, strict=True):
@@ -121,7 +121,7 @@ class MemoryTogether:
         return weights, room, variance
 
     def _learned(self) -> tuple[Floats, Floats]:
-        """Mean and covariance of the parts: Newton's method for the most probable ones, each step as long as helps."""
+        """Mean and covariance of the parts: Newton's method for the most probable ones, with a line search."""
         needs = [
             self._need((r.job, r.family), (r.other, r.other_family), r.kind, self._needs(r.job, r.other, r.kind))
             for r in self._rows
@@ -150,7 +150,7 @@ class MemoryTogether:
 
 
 def _tried(rows: Sequence[Fitted]) -> float:
-    """The probability that a pair fits where it was tried. Of simultaneous tries, one that did not fit is the last."""
+    """The probability that a pair fits where it was tried. Among simultaneous tries, a misfit counts as the last."""
     last_ms = max(row.at_ms for row in rows)
     if not all(row.fits for row in rows if row.at_ms == last_ms):
         return 0.0

@@ -1,4 +1,4 @@
-"""Pairings: a job beside another one on a kind of GPU, and what the rates of several have in common. Pure."""
+"""Pairings: a job beside another one on a kind of GPU, and the covariance of their rates. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from orchestrator.perf.kinds import InstanceKind
 from orchestrator.perf.posterior import Floats
 from providers.hardware import GPUS
 
-# Steps per second of the middle of the range in which x is used (as far as e**3 either way): beyond it, what a program
-# calls a step says nothing.
+# Steps per second of the middle of the range in which x is used (as far as e**3 either way): beyond it, a program's
+# notion of a step carries no information.
 _USUAL_LOG_RATE, _MOST_X = 2.0, 3.0
-_SAME_LOG = 1e-6  # logarithms that differ by less are the same but for rounding
+_SAME_LOG = 1e-6  # logarithms that differ by less are equal except for rounding
 LEAST_VARIANCE = 1e-4
 """No rate is known better than to 1 %."""
 Indices = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""Of two lists of pairings, as arrays that broadcast: (n, 1) and (m,) for a matrix, (n,) twice for a diagonal."""
+"""Indexes of two lists of pairings, as arrays that broadcast: (n, 1) and (m,) for a matrix, (n,) twice for a
+diagonal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Effects:
     `sensitivity` and `demand`: between families; `within`: variance between jobs of a family relative to that;
     `families`: of a pair of families; `pair`: of a pair of jobs; `residual`: of a pair on one kind of machine; `slope`:
     of x, and `within_slope`: variance of a family's slope relative to that; `gpu`: of a GPU, for all jobs; `by_gpu`:
-    variance specific to one GPU relative to what is the same on all.
+    variance specific to one GPU relative to the variance that is the same on all.
     """
 
     sensitivity: float = 0.2
@@ -80,7 +81,7 @@ def check_shared(kind: InstanceKind) -> None:
     """Raises ValueError for a kind without GPUs, KeyError for a GPU that is not in the hardware table."""
     gpu, count = kind
     if gpu is None or count <= 0:
-        raise ValueError(f"only GPUs can be shared, and {gpu} with {count} GPUs has none")
+        raise ValueError(f"only GPUs can be shared, but {gpu} with {count} GPUs has none")
     GPUS[gpu]
 
 
@@ -141,25 +142,27 @@ class Layout:
         return cls(*columns, numbered(gpus), gpus, kinds, x, shared, unknown, logs[:, 0], alone)
 
     def then(self, other: Layout) -> Layout:
-        """These pairings and then the other ones, of the same model and with the same numbers of names."""
+        """These pairings followed by the others, for the same model and with the same numbers of names."""
         columns = ((getattr(self, field.name), getattr(other, field.name)) for field in fields(Layout))
         joined: list[Any] = [one + two if isinstance(one, list) else np.concatenate([one, two]) for one, two in columns]
         return Layout(*joined)
 
     def fixed(self, effects: Effects, shared: Floats, at: Indices) -> Floats:
-        """The covariance of what is shared, given that of its parts, and of the rates alone, of the pairings `at`."""
+        """The covariance of the shared part (given the covariance of its parts) and of the rates alone, for the
+        pairings `at`."""
         rows, columns = at
         covariance = _dots(self.shared @ shared, self.shared, at)
         new = _equal(self.gpu, at) & self.unknown[rows] & self.unknown[columns]
         covariance += new * _dots(self.x * np.array(effects.of_one_gpu), self.x, at)
         error = np.sqrt(self.alone)
-        # Two estimates of one rate alone that differ are of different evidence: their errors are not the same.
+        # Two differing estimates of one rate alone come from different evidence, so their errors differ.
         agree = np.abs(self.log_alone[rows] - self.log_alone[columns]) < _SAME_LOG
         same_alone = _equal(self.job, at) & _equal(self.of_kind, at) & agree
         return np.asarray(covariance + error[rows] * error[columns] * same_alone)
 
     def strained(self, effects: Effects, at: Indices) -> Floats:
-        """The covariance of what is specific to families, jobs and pairs, for a strain of 1, of the pairings `at`."""
+        """The covariance of the effects specific to families, jobs and pairs, for a strain of 1, for the pairings
+        `at`."""
         rows, columns = at
         family, other_family = _equal(self.family, at), _equal(self.other_family, at)
         job, other = _equal(self.job, at), _equal(self.other, at)

@@ -1,4 +1,5 @@
-"""Program: tells which jobs inform each other's speed: those of one program, most of all with equal settings. Pure."""
+"""Program: identifies jobs that inform each other's speed: those of one program, above all with equal settings.
+Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _encode = json.JSONEncoder(sort_keys=True).encode
 @dataclass(frozen=True, slots=True)
 class Program:
     """`name`: the code that runs; `settings`: its arguments except paths, which do not change the amount of work;
-    `nodes`: on how many machines at once, since a step on several of them is other work."""
+    `nodes`: the number of machines at once, since a step on several machines is different work."""
 
     name: str
     settings: str
@@ -21,7 +22,7 @@ class Program:
 
 
 def program_of(train: TrainSpec, nodes: int = 1) -> Program:
-    """The program of a job on so many machines. Jobs with equal Programs are assumed to be equally fast on the same
+    """The program of a job on this many machines. Jobs with equal Programs are assumed to be equally fast on the same
     hardware."""
     named = {name: value for name, value in train.args.items() if not (isinstance(value, str) and "/" in value)}
     reported = [word for word in train.argv if "/" not in word] if train.argv else named

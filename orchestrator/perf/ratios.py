@@ -1,13 +1,13 @@
-"""RatioModel: what the rate of a model on one kind of hardware says about its rate on others. Pure.
+"""RatioModel: predicts the rate of a model on one kind of hardware from its rate on others. Pure.
 
-A logarithm of steps per second is the sum of what all models share, what a family of models shares, and what is
-specific to one job, each linear in a few figures of the hardware (`kinds.FEATURES`) plus an offset per architecture:
+A logarithm of steps per second is the sum of a part shared by all models, a part of a family of models, and a part of
+one job, each linear in a few figures of the hardware (`kinds.FEATURES`) plus an offset per architecture:
 
     log rate = (shared + sort + family + job) . features + offsets (shared + family + job) + shift + noise
 
-`sort` is included if the tables say what their models compute. All parts are normal, so all measurements, on whatever
-kinds, are conditioned on at once. Their sizes (`Spreads`) are fitted to tables by marginal likelihood, with physics as
-the prior.
+`sort` is included if the tables say what their models compute. All parts are normal, so all measurements, on any kinds,
+are conditioned on at once. Their sizes (`Spreads`) are fitted to tables by marginal likelihood, with physics as the
+prior.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from orchestrator.perf.work import EFFICIENCY_SD, SORTS, Sort, Work
 from providers.hardware import Precision
 
 _TABLE_VARIANCE = 1e-4  # a published rate is accurate to 1 %
-_UNIT_VARIANCE = 25.0  # of a rate whose unit is not a step
-# Before any table, the logarithm of each spread is assumed known to +-0.5: as much as two families would tell.
+_UNIT_VARIANCE = 25.0  # for a rate whose unit is not a step
+# Before any table, the logarithm of each spread is assumed known to +-0.5: as well as two families would determine it.
 _SPREAD_LOG_SD = 0.5
 _SPREAD_DOF = 2.0
 _STEPS = Steps(first=0.5, least=0.02, gain=1e-9)
@@ -89,8 +89,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioModel:
-    """Fitted `spreads`, and what the tables say about the shared part: features, then those of each of `sorts`, then
-    the `offsets` of generations and chips.
+    """Fitted `spreads`, and the tables' estimate of the shared part: features, then those of each of `sorts`, then the
+    `offsets` of generations and chips.
 
     `per_step`: whether the tables count steps, so that a rate says something about ratios. `calibration` scales the
     intervals of a job measured on some GPU: with it, nine of ten intervals hold when each family is left out in turn.
@@ -220,9 +220,9 @@ class RatioModel:
     def _beyond(self, off: Floats) -> float:
         """By how much a job lies outside the middle 90 % of the tables' rates, on average.
 
-        Fast steps gain less from fast hardware than slow ones, which is useful within the range of the tables. But what
-        a program calls a step is arbitrary: outside that range a rate says nothing more about ratios, and nothing at
-        all if the tables count no steps.
+        Fast steps gain less from fast hardware than slow ones, which is useful within the range of the tables. But a
+        program's notion of a step is arbitrary: outside that range a rate says nothing more about ratios, and nothing
+        at all if the tables count no steps.
         """
         whole = float(off.mean())
         if not self.per_step:

@@ -1,6 +1,6 @@
-"""Sharing: what was seen of pairs of jobs on the same GPUs, and what follows for any pair. Pure.
+"""Sharing: observations of pairs of jobs on the same GPUs, and predictions for any pair. Pure.
 
-`PerfBook.beside` asks. Nothing in the product runs two jobs on one GPU: this serves plans and simulations that do.
+`PerfBook.beside` uses it. The product itself never runs two jobs on one GPU: this is for plans and simulations that do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST_CELLS = 1000
 
 @dataclass(frozen=True, slots=True)
 class PairObservation:
-    """Two jobs shared the GPUs of one machine and made so many steps, at so many per market second, recorded at
+    """Two jobs shared the GPUs of one machine: the steps of each and their rates per market second, recorded at
     `at_ms`. Raises ValueError for a rate that is not from 1e-12 to 1e12, a count that is not positive, and a job that
     is paired with itself."""
 
@@ -47,7 +47,7 @@ class PairObservation:
         self.parts()  # an `Observation` refuses counts that are not positive
 
     def parts(self) -> tuple[Observation, Observation]:
-        """What each of the two did."""
+        """The observation of each of the two jobs."""
         gpu, count, at_ms = self.gpu, self.gpu_count, self.at_ms
         return (
             Observation(self.job_id, gpu, count, self.steps_per_s, self.steps, at_ms),
@@ -73,7 +73,7 @@ class PairMisfit:
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """Two jobs on the same GPUs: the steps per market second of each, if they fit, and the probability that their
-    memory fits, with its source; 'unknown' comes first where that is a guess."""
+    memory fits, with its source, which starts with 'unknown' if it is a guess."""
 
     first: Estimate
     second: Estimate
@@ -93,7 +93,7 @@ class Party:
 
 
 class PairBook:
-    """What was seen of pairs, by the names of the jobs' programs."""
+    """The observations of pairs, by the names of the jobs' programs."""
 
     def __init__(
         self,
@@ -121,8 +121,8 @@ class PairBook:
         self._pairs_of = Counter(job for job, _, _ in self._measured)
 
     def beside(self, pairs: Sequence[tuple[Party, Party]], kind: InstanceKind) -> tuple[Sharing, ...]:
-        """Each pair on a kind. Of the pairs themselves, their rates alone and profiles on that kind are used; what was
-        seen of others is the same whoever asks, so that no answer depends on what else is asked."""
+        """Each pair on a kind. Uses the pairs' own rates alone and profiles on that kind. The evidence about other
+        pairs is the same for every request, so no answer depends on the other requests."""
         both = [each for one, two in pairs for each in ((one, two), (two, one))]
         wanted = [_pairing(one, two, kind) for one, two in both]
         missing = [each for each in wanted if (each.job, each.other, kind) not in self._measured]
@@ -141,8 +141,8 @@ class PairBook:
         return tuple(sharings)
 
     def _predicted(self, one: Party, two: Party, alone: Estimate, log: float, spread: float) -> Estimate:
-        """Another job makes none faster: whatever its rate alone is, that beside is at most as high. So each percentile
-        of the latter is at most that of the former."""
+        """Another job makes no job faster: the rate beside it is at most the rate alone. So each percentile of the rate
+        beside it is at most that of the rate alone."""
         value = min(math.exp(log), alone.value)
         low, high = min(math.exp(log - spread), alone.low), min(math.exp(log + spread), alone.high)
         return Estimate(value, low, high, self._provenance(one, two))
@@ -187,7 +187,8 @@ def _check_pair(job_id: str, other_id: str, gpu_count: int) -> None:
 
 
 def _seen(here: Measured, alone: Estimate, kind: InstanceKind) -> Estimate:
-    """A measured rate. One that is surely faster than the rate alone contradicts it: then it is at least the latter."""
+    """A measured rate. A rate that is surely faster than the rate alone contradicts it; its low end is then that of the
+    rate alone."""
     low, high = here.rate / (1 + here.spread), here.rate * (1 + here.spread)
     words = f"measured together on {kind_name(kind)} over {here.steps} steps"
     if low > alone.high:

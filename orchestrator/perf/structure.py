@@ -1,5 +1,4 @@
-"""Structure: what rates of all models have in common: figures of the hardware, and how and how much models differ.
-Pure.
+"""Structure: the common part of all models' rates (figures of the hardware), and how much models differ. Pure.
 
 The matrices of `ratios.RatioModel`: the shares of each rate in the shared mean (`weights`), and the covariance of rates
 of one family and one job (`deviations`).
@@ -20,8 +19,8 @@ from orchestrator.perf.work import Sort
 from providers.hardware import Precision
 
 SHARED_MEAN = np.array([2.0, 0.25, 0.25, 0.5, 0.0, 0.0, 0.85 * math.log(2), 0.02])
-"""Half from memory, half from arithmetic and age; another GPU of the same kind adds 85 % per doubling, a little less
-over a slower link (5 % for PCIe instead of NVLink)."""
+"""Half from memory, half from arithmetic and age; doubling the GPUs adds 85 %, a little less over a slower link (5 %
+for PCIe instead of NVLink)."""
 _SHARED_SD = np.array([3.0, 0.25, 0.25, 0.25, 0.25, 0.3, 0.2, 0.05])
 # For tables without steps: the tables of 2020 give the usual level per second on a V100 (2.5, +-0.6), times 3.
 _USUAL_LEVEL, _USUAL_LEVEL_SD = 3.5, 0.6
@@ -31,10 +30,10 @@ _SORT_MEAN: dict[Sort, dict[str, float]] = {
     "recurrences": {"arithmetic": 0.35, "bandwidth": 0.4},
     "lookups": {"arithmetic": 0.05, "bandwidth": 0.85, "link_doublings": 0.07},
 }
-"""What a roofline expects of each sort where it differs: large matrix products are limited by arithmetic, lookups by
-memory and by the links between GPUs."""
+"""The roofline's expectation for each sort, where it differs: large matrix products are limited by arithmetic, lookups
+by memory and by the links between GPUs."""
 _UNKNOWN_SORT = {"matrices": 0.5, "convolutions": 0.5}  # assumed for a job of unknown sort: the most common
-_OFFSET_WEIGHT = math.sqrt(0.5)  # half of its variance is the generation's, half the chip's own
+_OFFSET_WEIGHT = math.sqrt(0.5)  # half of its variance belongs to the generation, half to the chip
 DOUBLINGS, LINK_DOUBLINGS = FEATURES.index("doublings"), FEATURES.index("link_doublings")
 
 
@@ -122,7 +121,8 @@ def _feature_spreads(spreads: Spreads) -> Floats:
 def deviations(
     design: Design, family: NDArray[np.int64], job: NDArray[np.int64], spreads: Spreads, *, with_sort: bool
 ) -> Floats:
-    """The covariance of the parts specific to families and jobs, and of their sort if that is unknown."""
+    """The covariance of the parts specific to families and jobs, and of the part of their sort if the sort is
+    unknown."""
     weighted = design.features * _feature_spreads(spreads)
     shape = weighted @ weighted.T + spreads.architecture**2 * design.same_architecture
     same_family, same_job = family[:, None] == family[None, :], job[:, None] == job[None, :]

@@ -1,8 +1,10 @@
-"""Work: what one training step of a job does, counted on any machine, and how long hardware takes for it. Pure.
+"""Work: the operations of one training step of a job, counted on any machine, and the time that hardware takes for it.
+Pure.
 
 A step takes the longer of two times: its arithmetic and memory traffic at the share of the data sheet's peaks that
-training reaches (Williams et al. 2009, "Roofline"); and the host's part, whatever the GPU: loading data and running
-Python, as long as that took where the step was counted, and launching its operations one after the other.
+training reaches (Williams et al. 2009, "Roofline"); and the host's part, which does not depend on the GPU: loading data
+and running Python (as long as on the machine where the step was counted), and launching the operations one after the
+other.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from providers.hardware import GPUS, Precision
 
 Sort = Literal["matrices", "convolutions", "recurrences", "lookups"]
 SORTS: tuple[Sort, ...] = get_args(Sort)
-"""What most of a program's time is spent on: matrix products and attention, convolutions, recurrent layers, or table
-lookups with little arithmetic."""
+"""The operations that take most of a program's time: matrix products and attention, convolutions, recurrent layers, or
+table lookups with little arithmetic."""
 
 # ResNet-50 (24.6 GFLOP per image and step) in Gavel's table reaches 44 % of FP32 peak on V100 and P100, 24 % on K80.
 _ARITHMETIC_SHARE = 0.4
@@ -26,7 +28,7 @@ _TRAFFIC_SHARE = 0.7
 _LAUNCH_S = 7e-6  # an eager PyTorch operation from Python to the GPU's queue
 EFFICIENCY_SD = 0.5
 """One standard deviation (natural logarithm) of programs around these shares: a factor 2.3 either way at 90 %."""
-# What a process occupies on a GPU before its first tensor: CUDA context and the libraries' workspaces.
+# A process's memory on a GPU before its first tensor: CUDA context and the libraries' workspaces.
 _RUNTIME_BYTES = 1_000_000_000
 
 
@@ -36,9 +38,9 @@ class Work:
 
     `resident_bytes` are parameters, gradients and optimizer state; of these, `weight_bytes` and `gradient_bytes`, both
     0 if they were not counted separately. `activation_bytes` is what the forward pass keeps for the backward pass.
-    `precision` is that of most FLOPs, `sort` is what they compute. `host_steps_per_s` is the rate on the counting
-    machine without counting, and `outside_s` the wall seconds of a step there in which no operation computed. Raises
-    ValueError if a count is negative or not finite, or there is no traffic.
+    `precision` is the precision of most FLOPs, `sort` the kind of computation. `host_steps_per_s` is the rate on the
+    counting machine without counting, and `outside_s` the wall seconds of a step there in which no operation computed.
+    Raises ValueError if a count is negative or not finite, or there is no traffic.
     """
 
     flops: float
