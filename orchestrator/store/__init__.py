@@ -1,7 +1,6 @@
 """The store: all durable state, in SQLite by default or in Postgres by URL.
 
-Alembic is imported only to make or upgrade a
-store, SQLAlchemy's ORM never.
+Alembic is imported only to create or upgrade a store, SQLAlchemy's ORM never.
 """
 
 from orchestrator.store.leadership.leader import TAKEOVER_S, LeaderInfo, Leadership

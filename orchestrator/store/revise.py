@@ -1,4 +1,4 @@
-"""Schema revisions: which one a database has, and running the scripts that upgrade it.
+"""Schema revisions: the revision of a database, and the scripts that upgrade it.
 
 Alembic takes a quarter of a second to import, so it is imported only to run scripts. HEAD is the revision that this
 version needs; a test compares it with the scripts.

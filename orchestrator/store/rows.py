@@ -1,8 +1,7 @@
-"""Database rows as typed dataclasses: a row with values of wrong types, or that their columns cannot have, is reported
-as damaged.
+"""Database rows as typed dataclasses: a row with values of wrong types or out of range is reported as damaged.
 
-SQLite itself detects neither a zeroed byte inside a page nor a value of the wrong type in a column. What a number can
-be follows from the unit in which its name ends.
+SQLite itself detects neither a zeroed byte inside a page nor a value of the wrong type in a column. The range of a
+number follows from the unit at the end of its name.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ Unreadable = Callable[[str, RowError], object]
 callback, the first error is raised."""
 
 ROWS_KEPT = 4096
-"""Rows of one table that stay decoded, by all their values. The control plane reads the same ones many times a second,
-and few of them have changed since."""
+"""Decoded rows of one table, by all their values. The control plane reads the same rows many times a second, and few of
+them change in between."""
 
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
@@ -54,8 +53,8 @@ class _Row(Protocol):
 
 
 def record(type_: type[T], table: str, row: _Row, *, of: object = None, **changed: Any) -> T:
-    """The row as a dataclass; `changed` overrides stored values. Errors name the row by its id, else by `of`. Raises
-    UnreadableRowError."""
+    """The row as a dataclass; `changed` overrides stored values. Errors name the row by its id, otherwise by `of`.
+    Raises UnreadableRowError."""
     return decoded(type_, table, by_name(row) | changed, of)
 
 
@@ -80,7 +79,7 @@ def quickly(
         try:
             found.append(make(*row) if tuple(map(type, row)) in shapes else read(row))
         except ValueError:
-            found.append(read(row))  # its error says what is wrong and where
+            found.append(read(row))  # its error states the problem and the place
     return found
 
 

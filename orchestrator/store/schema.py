@@ -1,6 +1,6 @@
 """Table definitions for queries.
 
-Rules: time (market ms) and money (nano-USD) are integers. Everything that a query filters by is a column; JSON text is
+Rules: time (market ms) and money (nano-USD) are integers. Every value that a query filters by is a column; JSON text is
 only for documents (a job's spec, a plan, labels, event data). Triggers protect the tables in APPEND_ONLY. Runs,
 migrations and commands belong to the project, owner and labels of their job; ledger entries and events keep copies.
 """
@@ -79,9 +79,9 @@ job = Table(
     Column("compared_at_ms", Number),  # NULL: not compared yet, or entries were added since
     Index("job_state", "state"),
     Column("token", Word),  # chosen by the submitter: a repeated submission with it returns the same job
-    Column("group_id", Word, ForeignKey(job_group.c.id)),  # NULL: a job on its own
+    Column("group_id", Word, ForeignKey(job_group.c.id)),  # NULL: a job without a group
     Column("weight", Measure, nullable=False, server_default="1"),
-    Column("after", Text),  # a document: ids of jobs that must have finished first; NULL: none
+    Column("after", Text),  # a document: ids of jobs that must finish first; NULL: none
     Index("job_of_group", "group_id"),
     Index("job_name", "name", "submitted_at_ms", "id"),
     Index("job_submitted", "submitted_at_ms", "id"),
@@ -92,7 +92,7 @@ job = Table(
     Index("job_uncompared", "id", sqlite_where=UNCOMPARED, postgresql_where=UNCOMPARED),
 )
 
-job_forecast = Table(  # what the last decision about a job expects of it; `reason`: why nothing
+job_forecast = Table(  # the forecast of the last decision about a job; `reason`: why there is none
     "job_forecast",
     metadata,
     Column("job_id", Word, ForeignKey("job.id"), primary_key=True),

@@ -1,4 +1,4 @@
-"""The metadata that all tables of the store share, and two tables that refer to no other one: groups of jobs and
+"""The metadata that all tables of the store share, and two tables that refer to no other table: groups of jobs and
 periodic tasks. The others are in schema.py."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ job_group = Table(
     Column("budget_nano_usd", Number),
     Column("deadline_at_ms", Number),
     Column("token", Word),  # as in `job`; a group and a job of a project never share one
-    Column("digest", Word),  # of the submission that the token stands for
+    Column("digest", Word),  # of the submission that the token identifies
     Index("job_group_name", "name", "submitted_at_ms", "id"),
     Index("job_group_token", "project", "token", unique=True),
 )

@@ -52,9 +52,9 @@ class Store:
         """Opens the store at `url` (sqlite:////path/file.db or postgresql://...); creates it if missing, upgrades it if
         older.
 
-        An upgrade first takes a backup: beside an SQLite file, else in the folder `backups`. `random` generates the
-        install id and command ids. Raises StoreVersionError for a store of a newer version, which is left unchanged;
-        StoreError; MissingExtraError.
+        An upgrade first takes a backup: beside an SQLite file, otherwise in the folder `backups`. `random` generates
+        the install id and command ids. Raises StoreVersionError for a store of a newer version, which is left
+        unchanged; StoreError; MissingExtraError.
         """
         source = random or SystemRandom()
         backend = backend_of(url, create=create, backups=backups)
@@ -120,7 +120,7 @@ class Store:
 
     @contextmanager
     def pulse(self, leadership: Leadership) -> Iterator[None]:
-        """Sends heartbeats from a thread during the block, so that calls to `beat` may be up to pulse.HANG_S apart."""
+        """Sends heartbeats from a thread during the block, so calls to `beat` may be up to pulse.HANG_S apart."""
         self._pulse = Pulse(lambda: self._beat(leadership))
         self._pulse.start()
         try:
@@ -135,8 +135,8 @@ class Store:
             leader.resign(connection, leadership)
 
     def outrank(self, leadership: Leadership, epoch: int) -> None:
-        """Gives leadership up so that the next leader's epoch is higher than `epoch`, which is that of a control plane
-        of which this store knows nothing: it came from a backup. Raises NotLeaderError."""
+        """Gives leadership up so that the next leader's epoch is higher than `epoch`, the epoch of a control plane that
+        this store does not know because it came from a backup. Raises NotLeaderError."""
         with self._transaction(writes=True) as connection:
             leader.outrank(connection, leadership, epoch)
 

@@ -56,8 +56,8 @@ def stream(connection: Connection, table: str, names: Iterable[str], rows: Itera
 
 
 def among(column: Column[Any], values: Collection[str]) -> ColumnElement[bool]:
-    """A condition: the column has one of `values`, which never change. SQLAlchemy expands the list of a plain `in_`
-    each time that it runs, which takes as long as a small query."""
+    """A condition: the column has one of `values`, which never change. SQLAlchemy expands the list of a plain `in_` at
+    every execution, which takes as long as a small query."""
     return column.in_([bindparam(None, each, type_=column.type) for each in sorted(values)])
 
 

@@ -1,1 +1,1 @@
-"""The databases behind a store: what differs between SQLite and Postgres, and what their errors mean."""
+"""The databases behind a store: the differences between SQLite and Postgres, and the meaning of their errors."""

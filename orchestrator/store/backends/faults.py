@@ -11,7 +11,7 @@ from orchestrator.errors import RowError, StoreDamagedError, StoreError
 
 
 class _Fault(NamedTuple):
-    """What is wrong and the remedy. `sound`: the connection can be used again, otherwise a new one is opened. `kind`
+    """The problem and the remedy. `sound`: the connection can be used again; otherwise a new one is opened. `kind`
     distinguishes faults of one row from faults of the database."""
 
     what: str
@@ -128,7 +128,7 @@ def invalidates_connections(error: Exception, *, reading: bool) -> bool:
 
 
 def of_disk(error: Exception) -> bool:
-    """True if a disk is full or fails: it does not matter what was to be read or written."""
+    """True if a disk is full or fails: the data to read or write is not the cause."""
     return _fault(error) in (_FULL, _BROKEN_DISK)
 
 
@@ -143,7 +143,7 @@ def _fault(error: Exception, *, reading: bool = False) -> _Fault:
     # A file or folder without write permission has an extended code of SQLite while it is only read.
     if reading and (code == sqlite3.SQLITE_READONLY or getattr(cause, "sqlstate", None) == "25006"):
         return _WRITE_IN_A_READ
-    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the journal, which reading needs, too
+    if code == sqlite3.SQLITE_IOERR_SHMSIZE:  # no space for the index of the journal, which reading also needs
         return _FULL
     if code is not None or isinstance(cause, sqlite3.Error):
         if any(words in str(cause) for words in _LACKING):

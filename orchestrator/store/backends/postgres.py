@@ -1,7 +1,7 @@
 """The Postgres backend.
 
-A write transaction first takes one advisory lock, so that writers run one at a time as on SQLite: rows become visible
-in the order of their sequence numbers, and what a transaction has read does not change before it writes.
+A write transaction first takes one advisory lock, so writers run one at a time as on SQLite: rows become visible in the
+order of their sequence numbers, and rows that a transaction has read do not change before it writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONNECT_POLL_S = 0.2
 """Seconds between two attempts to connect to a server without a free connection."""
 
 WRITER_IDLE_S = 4
-"""Seconds without a statement after which the server ends a write, so that a stopped process cannot block others."""
+"""Seconds without a statement after which the server ends a write, so a stopped process cannot block others."""
 
 READER_IDLE_S = 60
 """The same for a read."""
@@ -76,8 +76,8 @@ class PostgresBackend:
         event.listen(self.writing, "do_connect", lambda *asked: self._connect(self.reading, *asked))
 
     def _connect(self, other: Engine, dialect: Dialect, _record: object, args: Any, options: Any) -> Any:
-        """A connection. While the server has none left, it closes idle ones of the `other` engine and tries again: else
-        each of many processes could wait for a connection that another one keeps idle."""
+        """A connection. While the server has none left, it closes idle connections of the `other` engine and tries
+        again: otherwise many processes could wait for connections that other processes keep idle."""
         began_s = time.monotonic()
         while True:
             try:

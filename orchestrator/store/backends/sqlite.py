@@ -1,7 +1,7 @@
 """The SQLite backend: one file in WAL mode.
 
-A write transaction begins with BEGIN IMMEDIATE, so that it waits for the lock before it reads, never in the middle.
-SQLite does not notice when a file is deleted or replaced under an open connection: `check` does.
+A write transaction begins with BEGIN IMMEDIATE, so it waits for the lock before it reads, never in the middle. SQLite
+does not notice when a file is deleted or replaced under an open connection: `check` does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CACHE_KIB = 65_536
 default of 2 MB it would write them out and read them again within the transaction."""
 
 COMPILED: LRUCache[Any, Any] = LRUCache(1_000)
-"""What SQLAlchemy has compiled. A process uses some 200 statements."""
+"""SQLAlchemy's compiled statements. A process uses some 200 of them."""
 
 
 class SqliteBackend:
@@ -61,7 +61,7 @@ class SqliteBackend:
     def connect(self) -> sqlite3.Connection:
         """A new connection outside the pool, in autocommit mode. Raises sqlite3.Error."""
         connection = sqlite3.connect(
-            f"file:{quote(self.place)}?mode=rw",  # rw: never create an empty file in place of a deleted store
+            f"file:{quote(self.place)}?mode=rw",  # rw: never create an empty file instead of a deleted store
             uri=True,
             timeout=self._timeout_s,
             isolation_level=None,  # transactions begin only in _begin
@@ -78,7 +78,7 @@ class SqliteBackend:
         return connection
 
     def _connect_to_read(self) -> sqlite3.Connection:
-        """A connection that refuses to write. It belongs to a pool of its own: switching one connection between reading
+        """A connection that refuses to write. It belongs to a separate pool: switching one connection between reading
         and writing makes SQLite prepare all its statements again, and most of them run faster than that."""
         connection = self.connect()
         try:
@@ -135,8 +135,8 @@ class SqliteBackend:
 
 
 def _engine(creator: Callable[[], sqlite3.Connection], begin: Callable[[PoolProxiedConnection], None]) -> Engine:
-    """An engine whose transactions begin with `begin`. It uses what SQLAlchemy has compiled for other stores of this
-    process, because compiling a statement takes longer than running it: a millisecond."""
+    """An engine whose transactions begin with `begin`. It shares SQLAlchemy's compiled statements with other stores of
+    this process, because compiling a statement (a millisecond) takes longer than running it."""
     engine = create_engine("sqlite+pysqlite://", creator=creator, poolclass=QueuePool, max_overflow=-1)
     engine.dialect = _dialect(begin)  # compiled statements belong to a dialect
     engine.update_execution_options(compiled_cache=COMPILED)
@@ -173,8 +173,8 @@ def _raw(connection: PoolProxiedConnection) -> sqlite3.Connection:
 def _in_turn(raw: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
     """Runs a statement that needs the write lock, retried at decreasing intervals. Raises sqlite3.Error.
 
-    SQLite's own busy handler retries at increasing intervals, so that with many writers those that have waited longest
-    come last or never; and it does not wait at all for the change to WAL mode.
+    SQLite's own busy handler retries at increasing intervals, so with many writers, those that have waited longest come
+    last or never. It also does not wait at all for the change to WAL mode.
     """
     (patience_ms,) = raw.execute("PRAGMA busy_timeout").fetchone()
     raw.execute("PRAGMA busy_timeout = 0")
@@ -193,7 +193,7 @@ def _in_turn(raw: sqlite3.Connection, statement: str) -> sqlite3.Cursor:
 
 
 def seconds(url: URL, default: float) -> float:
-    """The lock timeout in seconds that `url` asks for, else `default`. Raises StoreError."""
+    """The lock timeout in seconds that `url` requests, otherwise `default`. Raises StoreError."""
     try:
         return float(str(url.query.get("timeout", default)))
     except ValueError as error:

@@ -20,7 +20,7 @@ Sequence = BigInteger().with_variant(Integer(), "sqlite")
 
 class Prose(TypeDecorator[str]):
     """Text from outside (messages, tracebacks). NUL, which Postgres rejects, and lone surrogates, which UTF-8 cannot
-    encode, are replaced, so that recording an error message never fails."""
+    encode, are replaced, so recording an error message never fails."""
 
     impl = Text
     cache_ok = True

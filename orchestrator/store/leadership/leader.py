@@ -42,7 +42,7 @@ class Leadership:
 @dataclass(frozen=True, slots=True)
 class LeaderInfo:
     """The leader. `alive` is None if unknown, because it runs on another machine, in another container or boot.
-    `serves`: the other file that it serves, if this store is a copy of that."""
+    `serves`: the other file that it serves, if this store is a copy of that file."""
 
     holder: str
     epoch: int
@@ -129,7 +129,7 @@ def info_of(row: LeaderRow) -> LeaderInfo | None:
 
 
 def serves(connection: Connection, file: str | None) -> str | None:
-    """The file that the leader serves, if that is another one than `file`: a copy names the leader of its original."""
+    """The file that the leader serves, if it differs from `file`: a copy names the leader of its original."""
     found = connection.execute(select(meta.c.value).where(meta.c.key == _SERVED)).scalar_one_or_none()
     if file is None or found is None or str(found).split(":")[:2] == file.split(":")[:2]:
         return None
@@ -181,8 +181,9 @@ def fence(connection: Connection, leadership: Leadership) -> None:
     """Raises NotLeaderError unless `leadership` is current. Call it inside the transaction that it guards."""
     row = current(connection)
     if row.epoch != leadership.epoch:
+        now = f"the leader is now {row.holder}" if row.holder else "it has no leader now"
         raise NotLeaderError(
-            f"{leadership.holder} no longer leads this store; the leader is now {row.holder or 'nobody'}",
+            f"{leadership.holder} no longer leads this store; {now}",
             hint="only one control plane acts on a store; this one is now a standby",
         )
 
@@ -205,7 +206,7 @@ def outrank(connection: Connection, leadership: Leadership, epoch: int) -> None:
 
 
 def resign(connection: Connection, leadership: Leadership) -> None:
-    """Gives leadership up so that another can take over at once; does nothing if one already has."""
+    """Gives leadership up so that another control plane can take over at once; does nothing if one already has."""
     connection.execute(update(leader).where(leader.c.epoch == leadership.epoch).values(holder=None))
 
 

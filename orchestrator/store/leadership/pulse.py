@@ -1,8 +1,8 @@
 """Pulse: a thread that sends a leader's heartbeats while its main thread is busy.
 
-A standby cannot distinguish a leader that waits for a slow node from a dead one. So a thread sends heartbeats, and
-TAKEOVER_S can be short. The thread stops when the main thread has made no progress for HANG_S: a leader that hangs must
-be deposed before the leases of its runs expire. A stopped or dead process runs no threads.
+A standby cannot distinguish a leader that waits for a slow node from a dead one. So a thread sends heartbeats, which
+allows a short TAKEOVER_S. The thread stops when the main thread has made no progress for HANG_S: a leader that hangs
+must be deposed before the leases of its runs expire. A stopped or dead process runs no threads.
 """
 
 from __future__ import annotations

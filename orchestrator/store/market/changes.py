@@ -1,4 +1,4 @@
-"""Change counters of the market, so that a decision reads only what changed and not a hundred thousand offers.
+"""Change counters of the market, so a decision reads only changes and not a hundred thousand offers.
 
 Each part has a number that every change increments in its transaction. The newest price of an offer is stored with the
 number of the last change of its price.

@@ -1,4 +1,4 @@
-"""What accounts may not rent although it is configured, as each provider reported it last."""
+"""Configured regions and types that accounts may not rent, as last reported by each provider."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PREFIX = "closed/"
 
 
 class ClosedRows(Transaction):
-    """Reads and writes what is closed."""
+    """Reads and writes closed regions and types."""
 
     def closed(self, provider: str) -> list[Closed]:
-        """What a provider reported last; nothing if that cannot be read: it is reported again."""
+        """The last report of a provider; empty if it cannot be read, because the provider reports it again."""
         found = self._connection.execute(select(meta.c.value).where(meta.c.key == f"{_PREFIX}{provider}"))
         try:
             return loads(list[Closed], str(found.scalar_one_or_none() or "[]"))
@@ -24,7 +24,7 @@ class ClosedRows(Transaction):
             return []
 
     def set_closed(self, provider: str, closed: list[Closed]) -> None:
-        """Store what a provider reported."""
+        """Store the report of a provider."""
         if closed != self.closed(provider):
             key = f"{_PREFIX}{provider}"
             self._connection.execute(delete(meta).where(meta.c.key == key))

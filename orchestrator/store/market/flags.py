@@ -19,7 +19,8 @@ from providers.collect.facts import Signal
 
 @dataclass(frozen=True, slots=True)
 class NewFlag:
-    """A flag to store. `subject` is the offer's id, or else describes the row; price and time are None if unreadable.
+    """A flag to store. `subject` is the offer's id, or otherwise describes the row; price and time are None if
+    unreadable.
 
     `unconfirmed`: the price awaits a second report; until then nothing is booked from its time on.
     """
@@ -260,8 +261,8 @@ class FlagRows(OfferRows):
         return [record(Signal, "risk_point", row) for row in self._connection.execute(_RISKS, {"at_ms": at_ms}).all()]
 
     def next_risk_ms(self, at_ms: int) -> int | None:
-        """From when (after `at_ms`) the next stored risk is known; None without any. There is one only after the
-        clock was set back."""
+        """The time (after `at_ms`) from which the next stored risk is known; None without any. One exists only after
+        the clock was set back."""
         found: int | None = self._connection.execute(_NEXT_RISK, {"at_ms": at_ms}).scalar_one()
         return found
 

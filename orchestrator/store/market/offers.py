@@ -220,10 +220,10 @@ def offer_of(row: Mapping[Any, Any]) -> Offer:
 
 
 def _wrong(found: Offer) -> str | None:
-    """What no offer can have, or None."""
+    """The value that no offer can have, or None."""
     provider, machine = found.provider, found.instance_type
     if not (provider and machine) or "/" in provider or "/" in machine or "/" in found.region or "/" in found.zone:
-        return f"its parts make no offer id: {found.id!r}"
+        return f"its parts do not form a valid offer id: {found.id!r}"
     if found.vcpu < 0 or found.memory_bytes < 0:
         return f"vcpu: {found.vcpu}, memory_bytes: {found.memory_bytes}"
     return _wrong_kind(found.gpu, found.gpu_count)
@@ -231,7 +231,7 @@ def _wrong(found: Offer) -> str | None:
 
 def _wrong_kind(gpu: object, count: object) -> str | None:
     if gpu is not None and gpu not in GPUS:
-        return f"gpu: {gpu!r} is not a GPU that is known"
+        return f"gpu: {gpu!r} is not a known GPU"
     if type(count) is not int or count < 0:
         return f"gpu_count: {count!r}"
     return None

@@ -67,8 +67,8 @@ class PriceDayRows(PriceRows):
     """Writes and reads daily summaries."""
 
     def roll_up(self, until_ms: int, *, most: int = _OFFERS) -> int:
-        """Summarizes the days up to `until_ms` that are not yet, of at most `most` offers; returns the number of
-        offers.
+        """Summarizes the days up to `until_ms` that have no summary yet, for at most `most` offers; returns the number
+        of offers.
 
         Repeat it, in a new transaction each time, until that is 0.
         """

@@ -1,7 +1,7 @@
-"""Series: the prices of an offer over a period as a chart needs them, thinned by the database.
+"""Series: the prices of an offer over a period for a chart, thinned by the database.
 
-Of each of many equal parts of a period, the lowest and the highest price that began in it are kept: a chart loses no
-peak, and only what it draws leaves the database.
+The period is divided into many equal parts, and the lowest and the highest price that began in each part are kept: a
+chart loses no peak, and only the drawn points leave the database.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from orchestrator.store.rows import whole_numbers
 
 
 class PriceSeries(NamedTuple):
-    """Changes (effective_at_ms, nano-USD per hour), ascending, from the one in force at the start; and how many there
-    are without thinning."""
+    """Changes (effective_at_ms, nano-USD per hour), ascending, from the price in force at the start; and the number of
+    changes without thinning."""
 
     changes: list[tuple[int, int]]
     whole: int
@@ -27,8 +27,8 @@ class PriceSeriesRows(PriceDayRows):
     """Reads series of prices."""
 
     def price_series(self, intervals: Sequence[Interval], parts: int) -> list[PriceSeries]:
-        """The price changes in each interval; if there are more than 2 x `parts`, the first, the last and two of each
-        of so many parts."""
+        """The price changes in each interval; if there are more than 2 x `parts`, the first, the last and two in each
+        of the `parts`."""
         known = dict.fromkeys(range(len(intervals)), (0, 0, 0))
         for statement in self._about(intervals, _bounds):
             rows = whole_numbers("price_point", self._connection.exec_driver_sql(statement).all())

@@ -49,7 +49,7 @@ class PriceRows(OfferRows):
 
         A point is skipped if its offer already has one with the same `effective_at_ms`, or if the one before it has the
         same price and was observed no later. So history that is learned late must include every change up to the
-        present, as from ProvidesPriceHistory. If a clock was ahead when a point was observed, the same point observed
+        present, as ProvidesPriceHistory does. If a clock was ahead when a point was observed, the same point observed
         now is stored as a change from now on. Raises NotFoundError for an unknown offer.
         """
         now_ms = self._clock.now_ms()
@@ -91,8 +91,8 @@ class PriceRows(OfferRows):
         return len(fresh)
 
     def payable_as_of(self, at_ms: int, offer_ids: Collection[str] | None = None) -> list[PricePoint]:
-        """The price of each offer (of these) that was in force and known at `at_ms`, by offer id. It is what a machine
-        cost, whether or not the offer was flagged."""
+        """The price of each offer (of these) that was in force and known at `at_ms`, by offer id. This is the cost of a
+        machine, whether or not the offer was flagged."""
         if offer_ids is None:
             return self._as_of(_PAYABLE, at_ms)
         found: list[PricePoint] = []
@@ -171,7 +171,7 @@ class PriceRows(OfferRows):
         found: list[int | None] = [None] * len(instants)
         keys = self._offer_keys({offer_id for offer_id, _ in instants}, strict=False)
         rows = [(number, keys[name], at_ms) for number, (name, at_ms) in enumerate(instants) if name in keys]
-        rows.sort(key=lambda row: row[1:])  # in key order, which takes a quarter less time
+        rows.sort(key=lambda row: row[1:])  # in key order: a quarter faster
         for start in range(0, len(rows), _ASKED):
             statement = _in_force(self._listed(rows[start : start + _ASKED]))
             answers = self._connection.exec_driver_sql(statement).all()
@@ -247,7 +247,7 @@ class PriceRows(OfferRows):
         self._insert_many(price_now, [{**row, "changed": number} for row in rows])
 
     def _forget_days(self, first_day: dict[int, int]) -> None:
-        """Deletes the daily summaries from these days on, which a late price made wrong."""
+        """Deletes the daily summaries from these days on, because a late price made them wrong."""
         today = self._clock.now_ms() // DAY_MS
         over = [{"number": key, "first": day} for key, day in first_day.items() if day < today]
         if over:
@@ -306,7 +306,7 @@ def _points(table: str, rows: Sequence[Row[Any]]) -> list[PricePoint]:
 
 
 def _point(offer_id: str, price: int, effective_at_ms: int, observed_at_ms: int, source: str) -> PricePoint:
-    """Raises ValueError for what `record` refuses."""
+    """Raises ValueError for values that `record` refuses."""
     if price < 0 or not (EARLIEST_MS <= effective_at_ms <= LATEST_MS and EARLIEST_MS <= observed_at_ms <= LATEST_MS):
         raise ValueError("out of range")
     return PricePoint(offer_id, price, effective_at_ms, observed_at_ms, source)

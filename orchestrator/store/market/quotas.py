@@ -1,4 +1,4 @@
-"""Quotas: the limits of accounts, as each provider reported them last."""
+"""Quotas: the limits of accounts, as last reported by each provider."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class QuotaRows(Transaction):
     """Reads and writes quotas."""
 
     def quotas_stored(self) -> dict[str, str]:
-        """By provider, as stored: equal texts are equal quotas."""
+        """The stored text by provider: equal texts are equal quotas."""
         return {str(key).removeprefix(_PREFIX): str(value) for key, value in self._connection.execute(_STORED)}
 
     def quotas_asked_ms(self) -> dict[str, int]:
-        """By provider, when it was asked for the quotas that are stored (market ms): it counts no machine that was
-        asked for later. A time that cannot be read is left out."""
+        """By provider, the time of the request for the stored quotas (market ms): they include no machine requested
+        later. Unreadable times are left out."""
         stored = {str(key).removeprefix(_ASKED): str(value) for key, value in self._connection.execute(_ASKED_AT)}
         return {provider: int(at) for provider, at in stored.items() if at.isdecimal()}
 
     def set_quotas(self, provider: str, quotas: list[Quota], asked_ms: int) -> bool:
-        """Store what a provider reported when it was asked at `asked_ms`, unless it has answered a later question.
-        Returns whether that is news."""
+        """Store a provider's answer to the request at `asked_ms`, unless a later answer is stored. Returns whether the
+        quotas changed."""
         if asked_ms < self.quotas_asked_ms().get(provider, asked_ms):
             return False
         text = dumps(quotas)

@@ -75,10 +75,10 @@ class RetentionRows(PriceRows):
             )
 
     def let_go(self, before_ms: int, *, most: int = 20_000) -> tuple[int, int]:
-        """Deletes prices and polls before `before_ms` that need not be kept; returns the number of each.
+        """Deletes unneeded prices and polls before `before_ms`; returns the number of each.
 
-        It deletes about `most` prices, so that other writers do not wait long: repeat it, in a new transaction each
-        time, until both are 0.
+        It deletes about `most` prices, so other writers do not wait long: repeat it, in a new transaction each time,
+        until both are 0.
         """
         kept_from = max(before_ms, self.kept_from_ms())
         self._connection.execute(delete(meta).where(meta.c.key == KEPT_FROM))

@@ -1,4 +1,4 @@
-"""Comparisons: what jobs saved, computed when their books closed and never changed.
+"""Comparisons: the savings of jobs, computed when their books closed and never changed.
 
 A job's books are open while one of its machines may still be booked. A new ledger entry marks a job as not compared;
 once its books are closed again, another version of the comparison is due.

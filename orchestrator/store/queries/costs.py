@@ -1,9 +1,9 @@
-"""Sums and pages of ledger entries by filters: what was spent when, by whom and for what.
+"""Sums and pages of ledger entries by filters: costs by time, owner and purpose.
 
-An entry whose period lasts over midnight (UTC), or over an end of the time asked for, is divided there
-(ledger.division), so that days, months and groups of either add up to the ledger. What is billed at the start of a
-machine (AT_START) is not divided, and its corrections are not either: they belong to the start of their period. Few
-entries are divided: the store adds up all others.
+An entry whose period spans midnight (UTC) or an end of the requested time is divided there (ledger.division), so sums
+over days, months or groups of them add up to the ledger. Charges at the start of a machine (AT_START) and their
+corrections are not divided: they belong to the start of their period. Few entries are divided: the store adds up all
+others.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from orchestrator.store.transaction import Transaction
 CostKey = Literal["project", "owner", "kind", "job", "offer", "basis"]
 JobSort = Literal["newest", "oldest", "cost", "name"]
 AT_START: tuple[EntryKind, ...] = ("minimum_charge", "failed_launch", "egress", "requests", "egress_estimate")
-"""Kinds of entries for what is billed when a machine starts. Their periods are its whole life."""
+"""Kinds of entries that are billed when a machine starts. Their periods are the machine's whole life."""
 
 _E = ledger_entry.c
 _other = ledger_entry.alias()
@@ -59,7 +59,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class CostFilter:
-    """Which entries: those with a part in [`since_ms`, `until_ms`) and with these values. None: any."""
+    """A filter of entries: those with a part in [`since_ms`, `until_ms`) and with these values. None: any."""
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -90,7 +90,7 @@ class CostFilter:
         return found
 
     def whole(self) -> ColumnElement[bool]:
-        """Whether such an entry is on one UTC day and not cut by an end of the period, as a condition of a query."""
+        """A condition of a query: an entry lies on one UTC day and is not cut by an end of the period."""
         cut: list[ColumnElement[bool]] = [_ON_ONE_DAY]
         if self.since_ms is not None:
             cut.append(_E.period_start_ms >= self.since_ms)
@@ -100,8 +100,9 @@ class CostFilter:
 
 
 class CostSum(NamedTuple):
-    """The parts of entries on a UTC day (its number since 1970-01-01) and of a key: of how many entries, their sum in
-    nano-USD, and the machine time that they bill. `continued` of the entries also have a part on the day before."""
+    """The parts of entries on a UTC day (its number since 1970-01-01) with a key: the number of entries, their sum in
+    nano-USD, and the machine time that they bill. `continued` is the number of entries that also have a part on the day
+    before."""
 
     day: int
     key: str
@@ -112,8 +113,8 @@ class CostSum(NamedTuple):
 
 
 class SavingSum(NamedTuple):
-    """The jobs that ended on a UTC day, compared with a baseline: how many, what they paid, and what the baseline would
-    have cost; `left_out` ones have no baseline."""
+    """The jobs that ended on a UTC day, compared with a baseline: their number, the amount paid, and the cost of the
+    baseline; `left_out` jobs have no baseline."""
 
     day: int
     baseline: str
@@ -151,7 +152,7 @@ class CostRows(LedgerRows):
         """The sums by day and key (None: all in one, ""), ascending by day."""
         day = _E.period_start_ms.op("/")(DAY_MS).label("day")
         key: ColumnElement[Any] = _COLUMNS[by] if by is not None else func.max("")
-        amount = cast(func.sum(_E.amount_nano_usd), Number)  # without it, Postgres adds up to decimals
+        amount = cast(func.sum(_E.amount_nano_usd), Number)  # otherwise Postgres returns decimals
         query = select(day, key, func.count(), amount, cast(_MACHINE_MS, Number))
         query = query.where(*wanted.conditions(), wanted.whole())
         query = query.group_by(day, key) if by is not None else query.group_by(day)
@@ -173,8 +174,8 @@ class CostRows(LedgerRows):
         return sorted(sums.values(), key=lambda each: each.day)
 
     def cost_jobs(self, wanted: CostFilter, by: CostKey | None = None) -> list[tuple[int, str, str]]:
-        """The jobs that were billed, once for each key; None: once for each UTC day. (Day, key, job id); what does not
-        tell them apart is 0 or ""."""
+        """The jobs that were billed, once for each key; None: once for each UTC day. (Day, key, job id); values that do
+        not distinguish them are 0 or ""."""
         day = literal(0) if by is not None else _E.period_start_ms.op("/")(DAY_MS)
         key: ColumnElement[Any] = literal("") if by is None else _COLUMNS[by]
         query = select(day, key, _E.job_id).where(*wanted.conditions(), wanted.whole()).distinct()
@@ -198,7 +199,7 @@ class CostRows(LedgerRows):
         return [entry_of(row) for row in rows], int(count) + len(divided), int(amount)
 
     def _divided(self, wanted: CostFilter, by: CostKey | None) -> Iterator[tuple[Any, list[DayPart]]]:
-        """The entries that are not whole on one day and in the period, with their parts in it."""
+        """The entries that are not entirely on one day and in the period, with their parts in the period."""
         key: ColumnElement[Any] = literal("") if by is None else _COLUMNS[by]
         columns = (
             key.label("key"),
@@ -213,7 +214,7 @@ class CostRows(LedgerRows):
             yield row, list(parts)
 
     def job_projects(self) -> list[str]:
-        """The projects of all jobs, also of those that have cost nothing."""
+        """The projects of all jobs, including jobs without costs."""
         return [str(each) for each in self._connection.execute(select(job.c.project).distinct()).scalars()]
 
     def cost_values(self, name: Literal["project", "owner", "kind", "offer", "basis"]) -> list[str]:
@@ -250,8 +251,8 @@ _ORDER: dict[str, tuple[ColumnElement[Any], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs: in these states, of a project, an owner or a group (its id), with a name that contains `text` in
-    either case."""
+    """A filter of jobs: in these states, of a project, an owner or a group (its id), with a name that contains `text`,
+    ignoring case."""
 
     states: tuple[str, ...] = ()
     project: str | None = None

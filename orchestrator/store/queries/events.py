@@ -143,7 +143,7 @@ class EventRows(Transaction):
         """(job id, data) of the latest cutovers of all jobs, newest first; unreadable ones are left out."""
         found: list[tuple[str, Mapping[str, object]]] = []
         for job_id, event_id, data in self._connection.execute(_CUTOVERS, {"limit": limit}):
-            with suppress(UnreadableRowError):  # it is one of many, of another job
+            with suppress(UnreadableRowError):  # one of many, from another job
                 found.append((str(job_id), _data(event_id, data)))
         return found
 

@@ -1,4 +1,4 @@
-"""Groups of jobs as submitted, and which jobs belong to them."""
+"""Groups of jobs as submitted, and their jobs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from orchestrator.store.schema_base import job_group
 from orchestrator.store.transaction import Transaction, columns
 
 NAMES_COMPARED = 1000
-"""Among the names of so many newest groups, similar ones are looked for when a reference names no group."""
+"""Similar names are searched among this many newest groups if a reference matches no group."""
 
 PROJECTS_NAMED = 5
-"""At most this many projects that have a group of a name are named."""
+"""At most this many projects are listed that have a group with a name."""
 
 _GROUP = [job_group.c[field.name] for field in fields(Group)]
 _ALL = select(*_GROUP).order_by(job_group.c.submitted_at_ms, job_group.c.id)
@@ -53,7 +53,7 @@ _WAITING = select(job.c.id).where(
 
 
 class GroupOutline(NamedTuple):
-    """What lists of jobs tell of a group."""
+    """The facts of a group that lists of jobs show."""
 
     name: str
     policy: str
@@ -63,7 +63,7 @@ class GroupRows(Transaction):
     """Reads and writes groups."""
 
     def add_group(self, new: Group, *, token: str | None = None, digest: str | None = None) -> None:
-        """Adds a group, before its jobs. `digest` is that of the submission which `token` stands for.
+        """Adds a group, before its jobs. `digest` is the digest of the submission that `token` identifies.
 
         Raises StoreError if its id exists or another group of its project has the `token`.
         """
@@ -90,7 +90,7 @@ class GroupRows(Transaction):
 
     def find_group(self, ref: str, project: str | None = None) -> Group:
         """The group with this id, or the newest with this name; in `project`, if one is given. Raises NotFoundError
-        with similar names or where it is, UnreadableRowError."""
+        with similar names or its project, UnreadableRowError."""
         for query in (_ONE, _NAMED):
             wanted = query if project is None else query.where(job_group.c.project == project)
             if (row := self._connection.execute(wanted, {"ref": ref}).one_or_none()) is not None:
@@ -104,11 +104,11 @@ class GroupRows(Transaction):
         raise NotFoundError(f"there is no group {echoed(ref)}", hint=hint)
 
     def only_group(self, ref: str, project: str | None = None) -> Group:
-        """As `find_group`, for what must not be done to the wrong group: raises UsageError if several projects have
-        groups of this name and none of them is given."""
+        """Like `find_group`, for actions that must not affect the wrong group: raises UsageError if several projects
+        have groups with this name and no project is given."""
         found = self.find_group(ref, project)
         if project is None and ref != found.id and len(projects := self._projects_of(ref)) > 1:
-            hint = "give the project as well, or the id of the group"
+            hint = "also give the project, or give the id of the group"
             raise UsageError(f"several projects have a group {ref}: {_listed(projects)}", hint=hint)
         return found
 
@@ -132,7 +132,7 @@ class GroupRows(Transaction):
         return [str(each) for each in self._connection.execute(_JOBS_OF, {"group_id": group_id}).scalars()]
 
     def waiting_ids_of_groups(self, group_ids: Collection[str]) -> list[str]:
-        """The ids of the queued jobs of these groups that come after others."""
+        """The ids of the queued jobs of these groups that wait for other jobs."""
         return [
             str(each)
             for batch in batches(group_ids)

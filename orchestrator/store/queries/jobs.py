@@ -39,7 +39,7 @@ class JobFacts:
     `failures` is the number of used retries, `error` the last traceback or reason, `baseline_offer_id` the on-demand
     offer for cost comparisons, `next_decision_ms` the time of the next decision. `quarantine` is the error for which it
     was quarantined at `quarantined_at_ms`; both are None otherwise. `compared_at_ms` is the time of its savings
-    comparison; None if that is due, for the first time or because the ledger has changed.
+    comparison; None if it is due, for the first time or because the ledger has changed.
     """
 
     total_steps: int | None = None
@@ -87,7 +87,7 @@ class _Stored:
 
 
 NAMES_COMPARED = 1000
-"""Among the names of so many newest jobs, similar ones are looked for when a reference names no job."""
+"""Similar names are searched among this many newest jobs if a reference matches no job."""
 
 _FACTS = [job.c[field.name] for field in fields(JobFacts)]
 _ID_BEGINS = "job_"
@@ -183,7 +183,7 @@ class JobRows(Transaction):
     def outline(self, job_id: str) -> Job:
         """The job, for callers that need only its identity and state. Unreadable parts are replaced: a job file by an
         empty one, a state by "running", because it may have machines. Raises NotFoundError; UnreadableRowError for an
-        id that is no text."""
+        id that is not text."""
         return _outline(self._one_job(job_id))
 
     def outlines(
@@ -211,7 +211,7 @@ class JobRows(Transaction):
         ]
 
     def paused_followers(self) -> list[Job]:
-        """The outlines of the paused jobs that come after others, by id."""
+        """The outlines of the paused jobs that wait for other jobs, by id."""
         return [_outline(row) for row in self._connection.execute(_PAUSED_FOLLOWERS)]
 
     def ended_between(self, since_ms: int, until_ms: int) -> list[Job]:
@@ -229,17 +229,17 @@ class JobRows(Transaction):
         return int(self._connection.execute(query, {"project": project}).scalar_one())
 
     def typed_name(self, job_id: str, name: str) -> str:
-        """What to type for a job in the commands of an advice: its name, or its id where others have that name too."""
+        """The reference to a job in suggested commands: its name, or its id if other jobs have the same name."""
         sharing = self._connection.execute(_SHARING_NAME, {"ref": name}).scalars().all()
         return name if sharing == [job_id] else job_id
 
     def find_job(self, ref: str) -> Job:
-        """The outline of the job with this id, name (the newest) or beginning of an id, in this order; letters of
-        either case begin an id.
+        """The outline of the job with this id, name (the newest) or beginning of an id, in this order; the beginning of
+        an id ignores case.
 
-        `job_`, or less, is not the beginning of an id: what an unset variable leaves must not name a job. Raises
-        NotFoundError with similar names, or with what to do if a group is called so; UsageError if several ids begin so
-        and for what cannot be a name.
+        `job_` or less is not accepted as the beginning of an id: an unset shell variable must not name a job. Raises
+        NotFoundError with similar names, or with a hint if a group has this name; UsageError if several ids begin like
+        this and for text that cannot be a name.
         """
         if not (isinstance(ref, str) and ref.isprintable() and 0 < len(ref) <= _LONGEST_REF):
             raise UsageError(f"{echoed(ref)} is not the name or id of a job", hint="tradewind queue lists them")
@@ -264,8 +264,8 @@ class JobRows(Transaction):
         raise NotFoundError(f"there is no job {echoed(ref)}", hint=hint)
 
     def _ids_beginning(self, ref: str) -> Sequence[Row[Any]]:
-        """The first jobs whose ids begin with `ref`. A range of ids, which an index answers; so `ref` is written as
-        ids are: `job_`, then capital letters and digits."""
+        """The first jobs whose ids begin with `ref`. This is a range of ids, which uses an index; so `ref` has the form
+        of ids: `job_`, then capital letters and digits."""
         begin = ref[: len(_ID_BEGINS)].lower() + ref[len(_ID_BEGINS) :].upper()
         if not (begin.startswith(_ID_BEGINS) and begin[len(_ID_BEGINS) :].isalnum() and begin.isascii()):
             return ()
@@ -305,8 +305,8 @@ class JobRows(Transaction):
         return record(JobFacts, "job", row, of=job_id)
 
     def job_facts_of(self, job_ids: Collection[str], unreadable: Unreadable | None = None) -> dict[str, JobFacts]:
-        """Like `job_facts`, for each of these jobs. `unreadable` is called for those whose facts are unreadable, which
-        are left out; without it, RowError is raised."""
+        """Like `job_facts`, for each of these jobs. `unreadable` is called for those whose facts are unreadable, and
+        they are left out; without it, RowError is raised."""
         found: dict[str, JobFacts] = {}
         for batch in batches(job_ids):
             rows = self._connection.execute(_FACTS_OF, {"job_ids": batch}).all()
@@ -364,7 +364,7 @@ def _facts_of(row: tuple[Any, ...]) -> JobFacts:
 
 
 def _outline(row: Row[Any]) -> Job:
-    """Fails only for an id that is no text, because quarantining a job needs it. Raises UnreadableRowError."""
+    """Fails only for an id that is not text, because quarantining a job needs the id. Raises UnreadableRowError."""
     try:
         stored = record(_Stored, "job", row)
     except RowError:
@@ -382,7 +382,7 @@ def _stand_in(row: Row[Any]) -> _Stored:
         return value if isinstance(value, str) else otherwise
 
     if not isinstance(row.id, str):
-        raise UnreadableRowError("job", row.id, "id: it is no text")
+        raise UnreadableRowError("job", row.id, "id: it is not text")
     return _Stored(
         id=row.id,
         spec=text(row.spec, ""),

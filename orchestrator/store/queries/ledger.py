@@ -1,7 +1,7 @@
 """Ledger entries: costs in nano-USD, never changed.
 
 Their sums by job, run and kind are updated in the transaction that adds an entry, because every tick needs the cost of
-jobs and must not add up a year of entries. `unequal_sums` compares the sums with the entries.
+jobs without adding up a year of entries. `unequal_sums` compares the sums with the entries.
 """
 
 from __future__ import annotations
@@ -151,8 +151,8 @@ class LedgerRows(Transaction):
         limit: int | None = None,
     ) -> list[Entry]:
         """The first `limit` entries after `after_id`, in the order of writing. An entry belongs to the window [since,
-        until) in which its period starts, so that adjacent windows neither share nor miss entries. Raises NotFoundError
-        if there is no such entry."""
+        until) in which its period starts, so adjacent windows neither share nor miss entries. Raises NotFoundError if
+        there is no such entry."""
         after = None
         if after_id is not None:
             after = self._connection.execute(_SEQ, {"entry_id": after_id}).scalar_one_or_none()
@@ -183,7 +183,7 @@ class LedgerRows(Transaction):
                 )
 
     def renew_sums(self) -> None:
-        """Add all entries up again, where something else than `add_entries` has written to the books."""
+        """Add up all entries again, after something other than `add_entries` has written to the books."""
         self._connection.execute(delete(ledger_sum))
         self._connection.execute(_ADD_UP)
 

@@ -1,4 +1,4 @@
-"""The places that were `store_root` before the present one, and until when: what was saved then is still there."""
+"""The former places of `store_root`, each with the end of its use: objects saved there are still there."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class _Left:
 
 
 class LeftRootRows(Transaction):
-    """Reads and writes the former places of the store of objects."""
+    """Reads and writes the former places of the object store."""
 
     def left_roots(self) -> tuple[LeftRoot, ...]:
-        """All of them, the earliest first. Raises StoreError."""
+        """All former places, the earliest first. Raises StoreError."""
         text = self._connection.execute(select(meta.c.value).where(meta.c.key == _KEY)).scalar_one_or_none()
         try:
             return () if text is None else loads(_Left, text).roots
@@ -42,7 +42,7 @@ class LeftRootRows(Transaction):
             ) from error
 
     def add_left_root(self, left: LeftRoot) -> None:
-        """Adds the latest one. Raises StoreError."""
+        """Adds the latest place. Raises StoreError."""
         roots = (*self.left_roots(), left)
         self._connection.execute(delete(meta).where(meta.c.key == _KEY))
         self._connection.execute(insert(meta).values(key=_KEY, value=dumps(_Left(roots))))

@@ -1,7 +1,7 @@
 """Mending: repairs the damaged row of a run, cell by cell, from other rows.
 
-Migrations show where a run is and whether it took over, events which machine it got, the ledger from when it was
-billed. A cell without such evidence gets the value of a new run; steps that it made may then not count. Only damaged
+Migrations show where a run is and whether it took over, events show its machine, and the ledger shows the start of its
+billing. A cell without such evidence gets the value of a new run; steps of the run may then not count. Only damaged
 cells are changed, and each change is returned.
 """
 
@@ -167,7 +167,8 @@ class MendingRows(RunRows, EventRows):
         return next((found for found in reversed(ids) if isinstance(found, str)), None)
 
     def _members_of(self, job_id: str, row: Mapping[str, Any]) -> list[Any]:
-        """The machines that were rented for a run on several, with its own billed interval; none if it had one."""
+        """The machines that were rented for a run on several machines, with the run's billed interval; none if it had
+        one machine."""
         reported = self.events(job_id=job_id, kinds=("migration.provision",))
         said = [event.data.get("instance_ids") for event in reported if event.run_id == row["id"]]
         ids = str(said[-1]).split() if said and said[-1] else []

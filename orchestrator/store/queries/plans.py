@@ -25,7 +25,7 @@ _PLAN = Codec(Plan, "plan/1")
 _PLACEMENT = Codec(Placement, "placement/1")
 
 MAX_PERF_POINTS = 64
-"""The number of measurements kept per job and kind of hardware: enough for a variance, however long it trains."""
+"""The number of measurements kept per job and kind of hardware: enough for a variance, even of a long training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class PlanRows(Transaction):
         return list(found)[:limit]
 
     def perf_marks(self, job_ids: Collection[str] | None = None) -> dict[str, object]:
-        """For each of these jobs (None: of all) that was measured, a value that differs once it was measured again."""
+        """For each of these jobs (None: all) that was measured, a value that changes with each new measurement."""
         if job_ids is None:
             rows = self._connection.execute(_PERF_MARKS).all()
         else:
@@ -251,9 +251,9 @@ class PlanRows(Transaction):
 
 
 def _measured(job_id: str, gpu: str | None, gpu_count: int, steps_per_s: float, steps: int, at_ms: int) -> PerfPoint:
-    """Raises ValueError for what nobody can have measured."""
+    """Raises ValueError for impossible measurements."""
     if (gpu is not None and gpu not in GPUS) or gpu_count < (gpu is not None):
-        raise ValueError(f"gpu, gpu_count: {gpu!r}, {gpu_count} are no hardware that is known")
+        raise ValueError(f"gpu, gpu_count: {gpu!r}, {gpu_count} are not known hardware")
     if not (0.0 < steps_per_s < math.inf and steps > 0 and EARLIEST_MS <= at_ms <= LATEST_MS):
         raise ValueError(f"steps_per_s, steps, at_ms: {steps_per_s}, {steps}, {at_ms} are out of range")
     return PerfPoint(job_id, gpu, gpu_count, steps_per_s, steps, at_ms)

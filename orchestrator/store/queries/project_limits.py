@@ -40,7 +40,7 @@ class ProjectLimitRows(Transaction):
     """Reads and writes the limits of projects."""
 
     def project_limits(self) -> tuple[KeptLimits, ...] | None:
-        """Those under the last control plane; None if none has started yet. Raises StoreError."""
+        """The limits under the last control plane; None if none has started yet. Raises StoreError."""
         text = self._connection.execute(select(meta.c.value).where(meta.c.key == _KEY)).scalar_one_or_none()
         try:
             return None if text is None else loads(_Kept, text).projects

@@ -23,7 +23,7 @@ from orchestrator.store.transaction import Transaction, columns
 from providers.offer import OfferId
 
 PLACE_PARTS = 3
-LOOKED_AT = 2000  # a provider without a machine among the latest so many has no recent ones
+LOOKED_AT = 2000  # a provider without a machine among this many latest has no recent ones
 LARGEST_GENERATION = 2**31 - 1
 _Placed = TypeVar("_Placed", Run, Migration)
 
@@ -39,7 +39,7 @@ class Requested(NamedTuple):
 
 
 class Start(NamedTuple):
-    """How a run began: the columns of Run that tell how long its machines took."""
+    """The start of a run: the columns of Run with the durations of its machines' start."""
 
     offer_id: str
     created_at_ms: int
@@ -229,8 +229,8 @@ class RunRows(Transaction):
         return records(_run, self._connection.execute(_UNSETTLED).all(), "job_id", unreadable)
 
     def requested_since(self, since_ms: int) -> list[Requested]:
-        """The machines that runs asked for at `since_ms` (market ms) or later and that have not ended, as far as known.
-        Rows that cannot be read are left out."""
+        """The machines that runs requested at `since_ms` (market ms) or later and that have not ended, as far as known.
+        Unreadable rows are left out."""
         rows = self._connection.execute(_REQUESTED, {"since_ms": since_ms}).all()
         found = []
         for run_id, offer_id, members, at_ms, instance_id, also in rows:
@@ -273,8 +273,8 @@ class RunRows(Transaction):
         return _migration(row)
 
     def land(self, of: Migration, offer_id: str) -> None:
-        """Records the offer whose machines a migration's launch has got, on the migration and on its run. Raises
-        NotFoundError."""
+        """Records the offer of the machines that a migration's launch was granted, on the migration and on its run.
+        Raises NotFoundError."""
         self._change_run(of.target_run_id, offer_id=offer_id)
         self._connection.execute(_UPDATE_MIGRATION, {"migration_id": of.id, "offer_id": offer_id})
 
@@ -335,7 +335,7 @@ class RunRows(Transaction):
 
 
 def names_a_place(offer_id: str) -> bool:
-    """True if it has the form of an offer id, by which machines are looked up, one region per call."""
+    """True if it has the form of an offer id; machines are looked up by it, one region per call."""
     try:
         named = OfferId.parse(offer_id)
     except ValueError:
@@ -344,13 +344,13 @@ def names_a_place(offer_id: str) -> bool:
 
 
 def can_be_a_generation(generation: int) -> bool:
-    """True if it is small enough for a generation, which names fences."""
+    """True if it is in the range of a generation, which names fences."""
     return abs(generation) <= LARGEST_GENERATION
 
 
 def can_be_moved_from(place: str | None) -> bool:
-    """True if it is None or a location: provider/region/zone, the zone empty where the provider tells none, and the
-    region, too, of a bucket of which it is not known."""
+    """True if it is None or a location: provider/region/zone. The zone is empty if the provider has none, and the
+    region is empty for a bucket whose region is unknown."""
     parts = [] if place is None else place.split("/")
     return place is None or (len(parts) == PLACE_PARTS and bool(parts[0]) and (bool(parts[1]) or not parts[2]))
 

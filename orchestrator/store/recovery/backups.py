@@ -99,7 +99,7 @@ def restore(url: str, backup: Path, now_ms: int) -> Restored:
 
 @contextmanager
 def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
-    """A checked copy of the backup as a file: beside the store if that is a file, else beside the backup."""
+    """A checked copy of the backup as a file: beside the store if that is a file, otherwise beside the backup."""
     if not backup.is_file():
         raise StoreError(f"there is no backup {backup}", hint="give the file that `tradewind store backup` wrote")
     if not os.access(backup, os.R_OK):
@@ -126,7 +126,7 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
 
 @contextmanager
 def _as_errors_of(backup: Path, copy: Path) -> Iterator[None]:
-    """Report what is wrong with `copy` as an error of the backup: the store has no part in it. Raises StoreError."""
+    """Report a problem with `copy` as an error of the backup, because the store is not the cause. Raises StoreError."""
     try:
         yield
     except StoreVersionError:
@@ -228,7 +228,7 @@ def _exclusive(path: Path) -> Iterator[None]:
 
 
 def _users(path: Path) -> str:
-    """The processes that have the file open, as far as they can be seen."""
+    """The processes that have the file open, as far as they are visible."""
     found = [f"process {pid} ({shortened(command)})" for pid, command in holders(path).items()]
     return ", ".join(found) or "everything that uses it (tradewind down --keep-jobs)"
 
@@ -315,7 +315,7 @@ def _read(connection: Connection, place: str) -> _Present:
 
 
 def _forget_leader(connection: Connection, present: _Present, now_ms: int) -> None:
-    """Leaves the restored store without a leader, at an epoch that no leader has had, also since the backup.
+    """Leaves the restored store without a leader, at an epoch that no leader has had, not even since the backup.
 
     `now_ms` is high enough because elections happen less than once a millisecond; so every earlier leadership is void.
     """

@@ -1,4 +1,4 @@
-"""What the last decision about each job expects of it, so that lists of jobs need not decide anew."""
+"""The forecast of the last decision about each job, so lists of jobs do not have to decide again."""
 
 from __future__ import annotations
 

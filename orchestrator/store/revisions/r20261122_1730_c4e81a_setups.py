@@ -1,4 +1,4 @@
-"""How long the set-up of each run's environment took."""
+"""The duration of the set-up of each run's environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes of jobs: the newest of a name, and pages in the order of submission."""
+"""Indexes of jobs: the newest job with a name, and pages in the order of submission."""
 
 from __future__ import annotations
 

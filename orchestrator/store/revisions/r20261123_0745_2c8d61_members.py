@@ -1,4 +1,4 @@
-"""The machines of a run on several of them. Runs on one machine have none here."""
+"""The machines of a run on several machines. Runs on one machine have none here."""
 
 from __future__ import annotations
 

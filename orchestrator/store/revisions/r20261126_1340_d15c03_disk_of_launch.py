@@ -1,4 +1,4 @@
-"""The size of the disk that a migration's launch asks for. None for those whose launch was not tried yet."""
+"""The size of the disk that a migration's launch requests. None for migrations whose launch was not tried yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offers that a migration's launch may take as well as its own. NULL: none."""
+"""The offers that a migration's launch may take besides its own. NULL: none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of jobs. A job may belong to one, with a weight and with jobs of the group that it comes after."""
+"""Groups of jobs. A job may belong to one, with a weight and with jobs of the group that it waits for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WORD = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 
 def upgrade() -> None:
-    """Adds the table, the columns and their indexes. Jobs so far belong to no group."""
+    """Adds the table, the columns and their indexes. Existing jobs belong to no group."""
     op.create_table(
         "job_group",
         sa.Column("id", WORD, primary_key=True),
@@ -28,7 +28,7 @@ def upgrade() -> None:
     )
     op.create_index("job_group_name", "job_group", ["name", "submitted_at_ms", "id"])
     op.create_index("job_group_token", "job_group", ["project", "token"], unique=True)
-    if op.get_bind().dialect.name == "sqlite":  # takes a new column's foreign key only with the column
+    if op.get_bind().dialect.name == "sqlite":  # accepts a foreign key only together with its new column
         op.execute("ALTER TABLE job ADD COLUMN group_id TEXT REFERENCES job_group (id)")
     else:
         op.add_column("job", sa.Column("group_id", WORD))

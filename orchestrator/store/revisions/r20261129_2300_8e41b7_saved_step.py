@@ -1,4 +1,4 @@
-"""The step of the newest checkpoint that a run reported. NULL: not known, as of all runs before."""
+"""The step of the newest checkpoint that a run reported. NULL: unknown, as for all earlier runs."""
 
 from __future__ import annotations
 

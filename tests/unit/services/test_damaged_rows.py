@@ -89,7 +89,7 @@ NAMED = [
     ("offer", "gpu_count", "-1", "gpu_count: -1"),
     ("offer", "capacity_type", "'stolen'", "capacity_type"),
     ("offer", "memory_bytes", "-1", "memory_bytes: -1"),
-    ("offer", "region", "'a/b'", "no offer id"),
+    ("offer", "region", "'a/b'", "do not form a valid offer id"),
     ("perf_point", "gpu", "'T4-none'", "gpu"),
     ("perf_point", "gpu_count", "-1", "gpu_count"),
     ("perf_point", "steps_per_s", "9e999", "steps_per_s"),
