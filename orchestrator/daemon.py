@@ -55,7 +55,7 @@ BUSY_S = 0.02  # while a job moves to a machine that is ready: most of these ste
 STANDBY_S = 0.3
 RETRY_S = 1.0
 ONCE_LIMIT_S = 600.0
-UNHURRIED = (Step.PROVISION, Step.READY, Step.RELEASE)  # these wait for a machine to start or end, for seconds
+UNHURRIED = (Step.PROVISION, Step.READY, Step.RELEASE)  # these steps wait seconds for a machine to start or end
 
 
 class Daemon:
@@ -70,7 +70,7 @@ class Daemon:
         stands_by: bool = True,
         log: ControlPlaneLog | None = None,
     ) -> None:
-        """With `stands_by` False, it exits if a living control plane of this machine leads."""
+        """With `stands_by` False, it exits if another live control plane of this machine leads."""
         self._installation = installation
         self._runtime = runtime
         self._secrets = secrets
@@ -85,7 +85,7 @@ class Daemon:
         self._ended = True
 
     def run(self, *, once: bool) -> int:
-        """Run until ended or, with `once`, until one decision is carried out. Returns the exit code."""
+        """Run until stopped or, with `once`, until one decision is carried out. Returns the exit code."""
         # two containers on a host may have the same name and pid; equal holders would depose each other
         holder = f"{socket.gethostname()}-{secrets.token_hex(3)}/{os.getpid()}"
         while not self._ended:
@@ -147,7 +147,7 @@ class Daemon:
                 self._log_events()
                 if (epoch := self._runtime.outranked_by) is not None:
                     self._installation.store.outrank(leadership, epoch)
-                    raise NotLeaderError(f"another control plane gave orders in epoch {epoch}: leading anew after it")
+                    raise NotLeaderError(f"another control plane gave orders in epoch {epoch}: leading again after it")
             except SiteError as error:
                 self._say(f"site: {error}")
                 time.sleep(RETRY_S)
@@ -158,7 +158,7 @@ class Daemon:
                 self._say(f"store: {error}; trying again")
                 time.sleep(RETRY_S)
                 continue
-            except Exception:  # machines are billed meanwhile, and the problem may be temporary
+            except Exception:  # machines are billed in the meantime, and the problem may be temporary
                 if once:
                     raise
                 self._say(f"unexpected error, trying again: {traceback.format_exc()}")
@@ -206,12 +206,12 @@ class Daemon:
 MEMORY_POOLS = 2
 _M_ARENA_MAX = -8  # defined in glibc's malloc.h
 GARBAGE = 20_000
-"""New objects before the youngest are collected. Python's default of 700 means several times per tick."""
+"""New objects before a collection of the youngest generation. Python's default of 700 means several per tick."""
 
 
 def keep_what_is_loaded() -> None:
     """Exempt everything that is in memory now, above all modules, from garbage collection, which takes up to 0.1 s and
-    would happen within a tick; and collect less often, since few objects of a tick refer to one another."""
+    would happen within a tick. Also collect less often, since few objects of a tick refer to one another."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE)
@@ -219,8 +219,8 @@ def keep_what_is_loaded() -> None:
 
 def share_memory_pools() -> None:
     """Let all threads allocate from MEMORY_POOLS pools. By default, glibc gives each of the first 16 threads (with two
-    cores) one of its own, and what is free in one is of no use to the others: 11 MB of the control plane's 150. Has no
-    effect with another C library."""
+    cores) a pool, and free memory in one pool is of no use to the other threads: 11 MB of the control plane's 150. Has
+    no effect with another C library."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, MEMORY_POOLS)
 
@@ -256,7 +256,8 @@ def run(config: Config, *, once: bool = False, background: bool = False) -> int:
 
 @contextmanager
 def dashboard(installation: Installation, log: ControlPlaneLog) -> Iterator[None]:
-    """Serve the dashboard during the block, if `web.port` is set. If that fails, the log says why; jobs matter more."""
+    """Serve the dashboard during the block, if `web.port` is set. If that fails, the log says why and the control plane
+    goes on, because jobs matter more."""
     port = installation.config.web.port
     with ExitStack() as stack:
         if port is not None:

@@ -1,1 +1,1 @@
-"""Nodes: the agent of each rented machine, and the objects through which it and the control plane talk."""
+"""Nodes: the agent of each rented machine, and the objects through which it and the control plane communicate."""

@@ -1,10 +1,10 @@
 """RunActor: the Ray actor that drives one run on its rented machine.
 
 The run itself is a separate process, which the agent started as soon as the machine was up (trainers.process.prewarm),
-so that it loads its libraries while Ray starts and the program has a process to itself. The actor passes it the order
-and answers for it from the control directory; if either dies, the other's part in the run ends, too. A trainer that
-died by itself while executing its order, on a machine that lived on, has failed: its parent, the agent, reports how it
-ended. Without that report it is absent, as is one whose actor or machine died first.
+so it loads its libraries while Ray starts, and the program has its own process. The actor passes it the order and
+answers for it from the control directory. If either dies, the other ends, too. A trainer that dies by itself while it
+executes its order, on a machine that stays alive, has failed: its parent, the agent, reports how it ended. Without that
+report the trainer counts as lost, like one whose actor or machine died first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainers.process.prewarm import Trainer, describe_exit, exit_status
 
 ACTOR_THREADS = 4
 LOOK_EVERY_S = 0.05
-EXIT_STATUS_S = 10.0  # the agent looks ten times a second; without its report the trainer counts as lost
+EXIT_STATUS_S = 10.0  # the agent checks ten times a second; without its report the trainer counts as lost
 
 LAST = ("finished", "failed", "checkpointed_and_stopped", "fenced")
 
@@ -32,11 +32,11 @@ class RunActor:
     """Drives one run."""
 
     def __init__(self, run_dir: str, with_setup: bool = False) -> None:
-        """`with_setup`: the run is not prepared before `set_up` was called and has finished."""
+        """`with_setup`: the run is not prepared before `set_up` has finished."""
         instance_dir = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
         self._control = ControlDirectory(Path(run_dir) / "control")
         self._control.path.mkdir(parents=True, exist_ok=True)
-        self._state = "starting"  # as the trainer's process reports
+        self._state = "starting"  # as reported by the trainer's process
         self._error: str | None = None
         self._exit_status: int | None = None
         self._trainer: Trainer | None = None
@@ -72,10 +72,10 @@ class RunActor:
             self._trainer.order(*self._order)
 
     def report(self) -> dict[str, object]:
-        """The fields of trainers.control.Progress, `still_s` and `exit_status`; before there are any, just the state,
-        with `setup_failed` where that is why, and `setup_s`, the seconds that a set-up took.
+        """The fields of trainers.control.Progress, `still_s` and `exit_status`. Before the first progress: only the
+        state, with `setup_failed` if the set-up failed, and `setup_s`, the duration of the set-up in seconds.
 
-        `still_s`: for so long what is awaited was due, and did not come.
+        `still_s`: how long the awaited event (start, step, save, end) has been overdue.
         """
         try:
             progress = self._control.progress()
@@ -97,7 +97,7 @@ class RunActor:
         return reported
 
     def _malformed(self, error: MalformedMessage) -> dict[str, object]:
-        """The report for invalid progress: the process may have ended anyway."""
+        """The report for invalid progress: the process may also have ended."""
         if self._error is not None:
             return {"state": "failed", "error": self._error}
         if self._state == "absent" and self._exit_status is not None:
@@ -105,12 +105,12 @@ class RunActor:
         return {"state": "absent"} if self._state == "absent" else {"state": "malformed", "error": str(error)}
 
     def show_stacks(self) -> None:
-        """Have a run that trains write the stacks of all its threads to its log."""
+        """Make a training run write the stacks of all its threads to its log."""
         if self._begun and self._trainer is not None:
             self._trainer.show_stacks()
 
     def _listen(self, instance_dir: Path) -> None:
-        """Follow the trainer's process until it is gone."""
+        """Watch the trainer's process until it is gone."""
         while self._trainer is None:
             try:
                 self._trainer = Trainer(instance_dir)

@@ -1,4 +1,4 @@
-"""The agent of a rented machine: what its user data starts.
+"""The agent of a rented machine, which the machine's user data starts.
 
     python -m orchestrator.nodes.agent STORE TOKEN TEMP_DIR [NODES]
 
@@ -8,11 +8,11 @@ pipe (nodes.handover), the machine's own folder is in $TRADEWIND_INSTANCE_DIR. A
 access to the store after it has introduced itself.
 
 The agent starts the trainer's process, which loads its libraries, and meanwhile Ray. It polls its orders and carries
-them out, reports what the run says, passes preemption notices on to it, and asks it to stop on SIGTERM. It renews the
-run's lease as long as it exchanges messages with the store: whoever cannot reach the store could not commit either, and
-is given up by the control plane when the lease has run out. It reports how the trainer ended if Ray was alive then and
-this machine had not been asked to end: only then is the machine not the cause. When Ray dies, the agent ends the whole
-machine's processes, so that no actor outlives it.
+them out, reports the run's state, passes preemption notices on to it, and asks it to stop on SIGTERM. It renews the
+run's lease as long as it exchanges messages with the store: a machine that cannot reach the store cannot commit a
+checkpoint either, and the control plane gives it up when the lease has run out. It reports how the trainer ended if Ray
+was alive at that time and this machine had not been asked to end: only then is the machine not the cause. When Ray
+dies, the agent ends all processes of the machine, so no actor outlives it.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ from trainers.objects.base import ObjectStore
 from trainers.process.prewarm import EXIT_FILE, SOCKET, write_exit_status
 
 BOOT_ID = "TRADEWIND_BOOT"
-REGISTERED = "registered"  # for whoever started this machine (nodes.boot.program)
+REGISTERED = "registered"  # for the program that started this machine (nodes.boot.program)
 EAGER_S = 5.0  # after an order or a change of state: the control plane waits for the next step
 LOOK_S = 0.1
-LAST_WORDS_S = 2.0  # for a machine that ends to say so: its provider may not know for long, or not be able to tell
+LAST_WORDS_S = 2.0  # for an ending machine to report it: its provider may learn it late, or not be able to report it
 LEASE_EVERY_S = 1.0
 START_ATTEMPTS = 3  # Ray misses its own fixed start limits on a busy machine
 START_PAUSE_S, START_LOOK_S = 0.5, 0.1
 END_TRAINER_S = 5.0
-LOG_PUMP, PUMP_S = b"trainers.process.log_pump", 5.0  # it ends when all that write to it have
+LOG_PUMP, PUMP_S = b"trainers.process.log_pump", 5.0  # it ends when all its writers have ended
 if TYPE_CHECKING:
     from nacl.public import PrivateKey
 
@@ -81,8 +81,8 @@ _VOLATILE = ("still_s", "notice_s")
 class Machine:
     """The trainer's processes on this machine, one after the other: each executes one run.
 
-    What a trainer started ends with it, however it detached itself: beside the next run it would train on, use the
-    memory and write the outputs.
+    All processes that a trainer started end with it, even detached ones: beside the next run, they would go on
+    training, use memory and write outputs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,21 +93,21 @@ class Machine:
         self._reported = False
 
     def command(self) -> list[str]:
-        """What the trainer's process executes."""
+        """The command of the trainer's process."""
         return [sys.executable, "-m", "trainers.process.prewarm", str(self.folder)]
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """A process for the next run, which loads its libraries."""
+        """Start a process for the next run, which loads its libraries."""
         for left in (SOCKET, EXIT_FILE):
             (self.folder / left).unlink(missing_ok=True)
         self._mark = secrets.token_hex(16)
         started = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL)
-        processes.mark(started.pid, self._mark)  # it executes nothing of a job before it is ordered to
+        processes.mark(started.pid, self._mark)  # it runs no code of a job before its order
         return started
 
     def look(self, *, blameless: bool) -> None:
-        """When the trainer has ended, end what it left, and write down how it ended, once, if that was its own doing
-        because the machine is `blameless`. Raises UnavailableError."""
+        """When the trainer has ended, end its remaining processes. If the machine is `blameless`, also record once how
+        the trainer ended. Raises UnavailableError."""
         with self._changing:
             status = self.process.poll()
             if status is not None and not self._reported:
@@ -117,16 +117,16 @@ class Machine:
                 self._end_left()
 
     def renew(self) -> None:
-        """A trainer process for another run: the one before is ended if it has not. Raises UnavailableError if a
-        process of the former run does not end: then there is none for another."""
+        """A trainer process for another run; ends the previous one if it is still alive. Raises UnavailableError, and
+        starts none, if a process of the previous run does not end."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=END_TRAINER_S)
         self.end()
-        with self._changing:  # or its end would count as that of the next
+        with self._changing:  # otherwise its end would count as that of the next run
             self.process, self._reported = self._started(), False
 
     def end(self) -> None:
-        """End the trainer and what it left. Raises UnavailableError."""
+        """End the trainer and its remaining processes. Raises UnavailableError."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -151,8 +151,8 @@ class Agent:
         contact: Contact | None = None,
         seat: Seat = ALONE,
     ) -> None:
-        """`access`: how this machine reaches the store. One that still has to be let in has a `contact`; its access is
-        sealed to `key`. `root`: the store of code, logs and outputs, for a machine with folders of its own."""
+        """`access`: how this machine reaches the store. A machine that is not yet admitted has a `contact`; its access
+        is sealed to `key`. `root`: the store of code, logs and outputs, for a machine with its own folders."""
         self._seat, self._network = seat, network_variables(seat)
         self._channel, self._pace, self._crew, self._machine = channel, pace, crew, machine
         self._access, self._root = OwnAccess({}) if access is None else access, root
@@ -169,7 +169,7 @@ class Agent:
         self._run: RunOrder | None = None
         self._control: ControlDirectory | None = None
         self._courier: Courier | None = None
-        self._leaving: Courier | None = None  # of the run before, which still ships its log and outputs
+        self._leaving: Courier | None = None  # courier of the previous run, which still ships its log and outputs
         self._followed = 0  # the number of the newest order that was carried out
         self._noticed: Announced | None = None
         self._beat = 0
@@ -179,9 +179,9 @@ class Agent:
         self._renewed_at = time.monotonic()
 
     def introduce(self, token: str, ray: str = "") -> bool:
-        """Publish this start of the agent, as often as it takes; `ray` is where the run's other machines join it. False
-        if the machine has started before: after a reboot, or because it was started twice. Then another start may train
-        the run. Or if the store refuses it for good: then the machine ends, too."""
+        """Publish this start of the agent, with as many attempts as needed; `ray` is the address at which the run's
+        other machines join. False if the machine has started before (a reboot, or two starts), because another start
+        may be training the run, or if the store refuses for good. In both cases the machine ends."""
         public = sealing.public_half(self._key)
         facts = NodeFacts(self._boot, public, sealing.proof(token, self._boot, public))
         if self._seat.nodes > 1:
@@ -191,7 +191,7 @@ class Agent:
             try:
                 if (self._contact or self._channel).put_facts(facts):
                     return True
-                say("this machine has started before: it ends")
+                say("this machine has started before, so it ends now")
                 return False
             except ObjectStoreError as error:
                 say(str(error))
@@ -211,10 +211,10 @@ class Agent:
             return
         while not ended.wait(self._pace.eager_s if time.monotonic() < self._eager_until else self._pace.poll_s):
             self.exchange()
-        self._attempt(lambda: self._report(time.monotonic()))  # what became of the run
+        self._attempt(lambda: self._report(time.monotonic()))  # the result of the run
 
     def _let_in(self, contact: Contact, ended: threading.Event) -> bool:
-        """Wait for access to the store. False if there will be none: the machine then ends."""
+        """Wait for access to the store. False if it will get none: the machine then ends."""
         while True:
             try:
                 sealed = contact.access()
@@ -240,24 +240,24 @@ class Agent:
             self._renewed_at = max(self._renewed_at, began - self._unheard_s())
 
     def _unheard_s(self) -> float:
-        """For how long the run's actor has not answered: the control plane counts that as silence, so the lease does
-        not go on meanwhile."""
+        """For how long the run's actor has not answered: the control plane counts that as silence, so the lease is not
+        renewed meanwhile."""
         return 0.0 if self._run is None else self._crew.heard(self._run.run_id)[1]
 
     def look(self) -> None:
-        """Look after the run with what is known on this machine."""
+        """Look after the run with the facts known on this machine."""
         try:
             self._machine.look(blameless=not self._stopping)
             self._carry_notice()
             if self._stopping and not self._hurried and self._courier is not None:
-                self._hurried = True  # the provider ends this machine: what the run wrote so far may be its last
+                self._hurried = True  # the provider ends this machine: this may be the run's last output
                 self._courier.hurry()
             self._renew_lease(time.monotonic())
         except (OSError, ProviderError) as error:  # a full disk: without a renewed lease, the run stops by itself
             say(str(error))
 
     def _attempt(self, exchange: Callable[[], None]) -> bool:
-        """Whether it succeeded. If not, the machine's console says why, once."""
+        """Run `exchange` and return whether it succeeded. If not, the machine's console shows the reason, once."""
         try:
             exchange()
         except (ObjectStoreError, Garbled, SiteError, OSError, ProviderError) as error:
@@ -278,7 +278,7 @@ class Agent:
     def _carry_out(self, order: Order) -> None:
         now = self._order
         if now is not None and (order.epoch, order.number) < (now.epoch, now.number):
-            raise Garbled(f"order {order.number} is older than order {now.number}, which is carried out")
+            raise Garbled(f"order {order.number} is older than order {now.number}, which is being carried out")
         before, run = self._run, order.run
         if before is not None and (run is None or run.run_id != before.run_id):
             self._crew.end()
@@ -326,7 +326,7 @@ class Agent:
         return {**os.environ, **self._access.variables()}
 
     def _follow(self, run: RunOrder, before: RunOrder | None, secrets: Mapping[str, str]) -> None:
-        """Carry out how an order differs from the one `before` for the same run."""
+        """Carry out the differences between an order and the one `before` it for the same run."""
         assert self._control is not None
         if run.spec is not None and (before is None or before.spec is None):
             in_bucket = "://" in str(run.spec.get("checkpoint_root", ""))
@@ -349,16 +349,16 @@ class Agent:
             self._crew.show_stacks()
 
     def _secrets(self, run: RunOrder) -> dict[str, str]:
-        """Raises SiteError while the grant that the order names is not there."""
+        """Raises SiteError until the grant that the order names arrives."""
         if run.grant is None:
             return {}
         sealed = self._channel.grant(run.grant)
         if sealed is None or sealing.digest(sealed) != run.grant:
-            raise SiteError(f"the secrets of {run.run_id} have not arrived", hint="the order is read again")
+            raise SiteError(f"the secrets of {run.run_id} have not arrived", hint="the machine reads the order again")
         return sealing.opened(self._key, sealed, run.run_id)
 
     def _report(self, now: float) -> None:
-        """Report what is new, and otherwise that this machine lives."""
+        """Report news, or otherwise that this machine is alive."""
         run_id = None if self._run is None else self._run.run_id
         said, ago_s = (None, 0.0) if run_id is None else self._crew.heard(run_id)
         if self._courier is not None and (passed := self._courier.heard(said)) is not said:
@@ -400,7 +400,7 @@ class Agent:
                 self._courier.hurry()
 
     def _renew_lease(self, now: float) -> None:
-        """A run may train for the length of its lease from the last exchange with the store."""
+        """Renew the lease: a run may train for its length from the last exchange with the store."""
         control, order = self._control, self._order
         if control is not None and order is not None and now - self._leased_at >= LEASE_EVERY_S:
             self._leased_at = now
@@ -411,7 +411,7 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
     """Run the agent until Ray dies. Returns an exit code."""
     os.umask(PRIVATE_UMASK)
     given, key = Handover.taken(), sealing.new_key()
-    os.environ.setdefault(BOOT_ID, secrets.token_hex(8))  # another attempt to start Ray is the same boot
+    os.environ.setdefault(BOOT_ID, secrets.token_hex(8))  # further attempts to start Ray belong to the same boot
     machine = Machine(Path(os.environ["TRADEWIND_INSTANCE_DIR"]))
     contact = None if given.urls is None else Contact(given.urls)
     seat, place = ALONE, token
@@ -419,7 +419,7 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
         if nodes != "1":
             taken = take_part(url, token, int(nodes), given, os.environ[BOOT_ID])
             if taken is None:
-                say("this machine has started before, or its run has all its machines: it ends")
+                say("this machine has started before, or its run already has all its machines, so it ends now")
                 end_machine()
                 return 1
             seat, contact = taken
@@ -435,7 +435,7 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
     def failed(why: str) -> None:
         if seat.rank > 0 and not cluster.joined:
             why = (
-                f"machine {seat.rank} ({instance_id()}) could not stay in contact with machine 0, whose Ray listens at "
+                f"machine {seat.rank} ({instance_id()}) lost contact with machine 0, whose Ray listens at "
                 f"{seat.head}: {why}. Unless that machine has ended, it cannot connect to this one at {seat.address}. "
                 f"{remedy()}"
             )
@@ -452,7 +452,8 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
     crew.start()
     agent = Agent(Channel(store, place), Pace.of(store), crew, machine, access, root, key, contact, seat)
     signal.signal(signal.SIGTERM, agent.stop)
-    # A start that fails is repeated with another key: what is published is final. Machine 0 has to be found by others.
+    # A failed start is repeated with another key, because published facts are final. Other machines have to find
+    # machine 0.
     while not (cluster.up if seat.rank == 0 else cluster.gathered or ended.is_set()):
         time.sleep(START_LOOK_S)
     if not ended.is_set() and agent.introduce(given.boot_token, cluster.address):
@@ -467,17 +468,17 @@ def main(url: str, token: str, temp_dir: str, nodes: str = "1", attempt: str = "
 
 
 def watch_start(cluster: Cluster, failed: Callable[[str], None]) -> None:
-    """Notice at once that a process of this machine died while Ray starts: Ray itself waits half a minute for it."""
+    """Notice at once if a process of this machine dies while Ray starts: Ray itself waits half a minute for it."""
     while not cluster.up:
         if any(process_start(pid) is None for pid in own_children()) and not cluster.up:
-            failed("a process of it died")
+            failed("one of its processes died")
         time.sleep(START_LOOK_S)
 
 
 def start_again(nodes: str, attempt: int, why: str, given: Handover) -> NoReturn:
-    """Restart this process in the same session, with what it was given, or end it after START_ATTEMPTS."""
+    """Restart this process in the same session with the same input, or end it after START_ATTEMPTS."""
     say(f"start {attempt} of {START_ATTEMPTS} failed: {why}")
-    end_machine()  # what the attempt has left
+    end_machine()  # leftovers of the attempt
     with suppress(ChildProcessError):
         while os.waitpid(-1, 0):  # the next attempt must not see these as its own children
             pass

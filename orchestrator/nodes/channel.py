@@ -1,13 +1,13 @@
-"""Channel: the objects through which the control plane and one machine's agent talk.
+"""Channel: the objects through which the control plane and one machine's agent communicate.
 
-    <token>/order     the control plane: nodes.messages.Order (of a run on several machines: <token>/<rank>/order, ...)
+    <token>/order     the control plane: nodes.messages.Order (for a run on several machines: <token>/<rank>/order, ...)
     <token>/grants/<digest>   the control plane: the secrets of the ordered run, sealed to the machine's key
     <token>/node      the agent: NodeFacts
     <token>/access    the control plane: credentials for the store, sealed to the machine's key (nodes.access)
     <token>/report    the agent: NodeReport
-    <token>/<rank>/claim    the agent: which machine of several has this rank
-    <token>/node      of several machines of other hosts: why one of them cannot be used
-    runs/<run>        the control plane: the launch token of the machines that execute the run, and how many they are
+    <token>/<rank>/claim    the agent: which of several machines has this rank
+    <token>/node      for several machines of other hosts: why one of them cannot be used
+    runs/<run>        the control plane: the launch token of the machines that execute the run, and their number
     epoch             the control plane: the highest epoch of any that gave orders; machines cannot write it
 
 The machine makes all connections, so it needs no open port and works behind NAT. The
@@ -33,20 +33,20 @@ from trainers.objects.opening import open_store
 from trainers.objects.retry import Patience
 
 MOST_SECRET_BYTES = 4 << 20
-NEARBY_S = 0.2  # stores that may be asked more often than this are on this host
+NEARBY_S = 0.2  # only stores on this host are polled more often than this
 NEARBY_POLL_S, NEARBY_EAGER_S = 0.1, 0.02
 REPORT = "report"
 MOST_EPOCH_DIGITS = 15
 _MACHINES = re.compile(rb"(?P<token>[0-9A-Za-z_-]+)(?: (?P<nodes>[1-9][0-9]{0,3}))?")
-_GIVEN_UP = "wait: the machine is given up after a minute, and its job continues elsewhere"
+_GIVEN_UP = "wait: Tradewind gives the machine up after a minute, and its job continues elsewhere"
 _EPOCH = "epoch"
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often both ends ask, in seconds: `poll_s` usually, `eager_s` while one waits for the other. The agent reports
-    a change of state at once, other news after `news_s`, and that it lives after `beat_s`."""
+    """How often both ends poll, in seconds: `poll_s` usually, `eager_s` while one waits for the other. The agent
+    reports a change of state at once, other news after `news_s`, and that it is alive after `beat_s`."""
 
     poll_s: float
     eager_s: float
@@ -55,8 +55,8 @@ class Pace:
 
     @classmethod
     def of(cls, store: ObjectStore) -> Pace:
-        """That of a store: on a folder a look costs little, in a bucket each request costs money (per machine and
-        month, at 0.4 and 5 US$ for a million reads and writes, about 4 US$)."""
+        """The pace for a store: polling a folder costs little, but each request to a bucket costs money (per machine
+        and month, at 0.4 and 5 US$ for a million reads and writes, about 4 US$)."""
         if store.poll_s < NEARBY_S:
             return cls(NEARBY_POLL_S, NEARBY_EAGER_S, 0.2, 0.5)
         return cls(store.poll_s, min(store.poll_s, 0.25), 5.0, 5.0)
@@ -67,7 +67,8 @@ class Garbled(Exception):
 
 
 class DamagedOrder(SiteError):
-    """What the control plane keeps of one machine or run is not what it can have written: it concerns that one only."""
+    """An object of one machine or run cannot have been written by the control plane; only that machine or run is
+    affected."""
 
 
 class Channel:
@@ -80,7 +81,8 @@ class Channel:
 
     @property
     def report_key(self) -> str:
-        """The key of the agent's newest report, for people who ask how old it is: neither end of the channel does."""
+        """The key of the agent's newest report, for people who want to know its age; neither end of the channel uses
+        it."""
         return f"{self.token}/{REPORT}"
 
     # The control plane's end
@@ -99,10 +101,10 @@ class Channel:
             ) from error
 
     def replace_order(self, order: Order, version: str) -> str:
-        """Write an order in place of the one with this version. Returns the new version. Raises SiteError if another
-        control plane has written one meanwhile.
+        """Replace the order that has this version. Returns the new version. Raises SiteError if another control plane
+        has written one meanwhile.
 
-        The machine may have been started by an earlier version, so nothing is written that need not be said."""
+        The machine may run an earlier version of Tradewind, so fields with default values are not written."""
         key, data = f"{self.token}/order", dumps_brief(order).encode()
         if len(data) > MOST_ORDER_BYTES:
             raise SiteError(
@@ -137,17 +139,17 @@ class Channel:
     # The agent's end
 
     def ordered(self, seen: bytes) -> tuple[bytes, Order | None]:
-        """The newest order as bytes, and decoded unless these are the bytes `seen`. Raises Garbled, also if there was
-        an order and it is gone."""
+        """The newest order as bytes, and decoded unless the bytes equal `seen`. Raises Garbled, also if an earlier
+        order is gone."""
         found = self._store.get(f"{self.token}/order", MOST_ORDER_BYTES)
         if found is None and seen:
-            raise Garbled("the orders of this machine are gone: nothing more is expected of it")
+            raise Garbled("the orders of this machine are gone: it is no longer needed")
         if found is None or found.data == seen:
             return seen, None
         return found.data, _decoded(Order, found.data)
 
     def claim(self, by: str) -> str:
-        """Claim the channel for a machine; returns whose it is."""
+        """Claim the channel for a machine; returns its owner."""
         key = f"{self.token}/claim"
         self._store.put_if_absent(key, by.encode())
         found = self._store.get(key, MOST_BYTES)
@@ -168,7 +170,7 @@ class Channel:
         return None if found is None else found.data
 
     def put_report(self, report: NodeReport) -> None:
-        """Replace the report, whose length nodes.crew limits."""
+        """Replace the report; nodes.crew limits its length."""
         self._store.put(self.report_key, dumps(report).encode())
 
     def _read(self, name: str, form: type[_T]) -> _T | None:
@@ -180,12 +182,13 @@ class Channel:
 
 
 def control_store(root: str | Path, credentials: Credentials | None = None) -> ObjectStore:
-    """The store of control objects. A request that is not answered soon fails: both ends ask again by themselves."""
+    """The store of control objects. A request without a quick answer fails: both ends try again by themselves."""
     return open_store(root, Patience(connect_s=2.0, request_s=5.0, tries=1), credentials)
 
 
 def places(token: str, nodes: int) -> tuple[str, ...]:
-    """Where the channels of the machines of a launch are, by rank: a machine alone has its launch token."""
+    """The places of the channels of a launch's machines, by rank. A single machine has the launch token as its
+    place."""
     return (token,) if nodes == 1 else tuple(f"{token}/{rank}" for rank in range(nodes))
 
 
@@ -195,8 +198,8 @@ def put_run(store: ObjectStore, run_id: str, token: str, nodes: int = 1) -> None
 
 
 def machines_of(store: ObjectStore, run_id: str) -> tuple[str, ...]:
-    """The `places` of the machines that execute a run, by rank; none if none were asked to. Raises ObjectStoreError,
-    DamagedOrder."""
+    """The `places` of the machines that execute a run, by rank; none if no machine was asked to. Raises
+    ObjectStoreError, DamagedOrder."""
     key = f"runs/{run_id}"
     found = store.get(key, MOST_BYTES)
     if found is None:
@@ -207,8 +210,8 @@ def machines_of(store: ObjectStore, run_id: str) -> tuple[str, ...]:
 
 
 def raise_epoch(store: ObjectStore, epoch: int) -> int:
-    """Record that the control plane with this epoch gives the orders now, unless a later one does. Returns the highest
-    epoch on record. Raises ObjectStoreError, SiteError."""
+    """Record that the control plane with this epoch gives the orders from now on, unless one with a later epoch does.
+    Returns the highest recorded epoch. Raises ObjectStoreError, SiteError."""
     while True:
         found = store.get(_EPOCH, MOST_BYTES)
         known = 0 if found is None else _epoch_of(found.data, store.where(_EPOCH))
@@ -216,13 +219,13 @@ def raise_epoch(store: ObjectStore, epoch: int) -> int:
             return known
         data = str(epoch).encode()
         if found is None:
-            store.put_if_absent(_EPOCH, data)  # read again: another one may have been faster
+            store.put_if_absent(_EPOCH, data)  # read again: another control plane may have been faster
         else:
             store.put_if_match(_EPOCH, data, found.version)
 
 
 def recorded_epoch(store: ObjectStore) -> int:
-    """The highest epoch of any control plane that gave orders; 0: none did. Raises ObjectStoreError, SiteError."""
+    """The highest epoch of any control plane that gave orders; 0 if none did. Raises ObjectStoreError, SiteError."""
     found = store.get(_EPOCH, MOST_BYTES)
     return 0 if found is None else _epoch_of(found.data, store.where(_EPOCH))
 
@@ -239,19 +242,18 @@ def runs_known(store: ObjectStore) -> list[str]:
 
 
 def forget_run(store: ObjectStore, run_id: str) -> None:
-    """Remove what is kept of a run whose machines have ended, as far as that is known. Raises ObjectStoreError,
-    SiteError."""
+    """Remove the known objects of a run whose machines have ended. Raises ObjectStoreError, SiteError."""
     machines: tuple[str, ...] = ()
     with suppress(DamagedOrder):
         machines = machines_of(store, run_id)
     ordered = [order.run for order, _ in (Channel(store, place).order() for place in machines) if order is not None]
-    if machines and all(run is None or run.run_id == run_id for run in ordered):  # else: another attempt on them
+    if machines and all(run is None or run.run_id == run_id for run in ordered):  # else another attempt
         _delete_all(store, machines[0].partition("/")[0])
     store.delete(f"runs/{run_id}")
 
 
 def _delete_all(store: ObjectStore, prefix: str) -> None:
-    """Delete all objects under `prefix`; in a store on a disk, also the folders that this leaves empty."""
+    """Delete all objects under `prefix`; in a store on a disk, also the folders that become empty."""
     keys = [each.key for each in store.list(prefix)]
     store.delete(*keys)
     if not store.remote:
@@ -261,7 +263,7 @@ def _delete_all(store: ObjectStore, prefix: str) -> None:
 
 
 def unreachable(error: ObjectStoreError) -> SiteError:
-    """The error of the store as one that is retried."""
+    """An error of the store as an error that is retried."""
     return SiteError(error.message, hint=error.hint)
 
 
@@ -273,4 +275,4 @@ def _decoded(form: type[_T], data: bytes) -> _T:
 
 
 def _overtaken(where: str) -> SiteError:
-    return SiteError(f"another control plane has changed {where}", hint="it is read again")
+    return SiteError(f"another control plane has changed {where}", hint="Tradewind reads it again")

@@ -1,11 +1,11 @@
-"""Cluster: the Ray cluster of one run, which the agents of its machines start, and which ends with it.
+"""Cluster: the Ray cluster of one run, which the agents of its machines start and which ends with the run.
 
-Of several machines, the first starts the head and the others join it. A placement group reserves one place on each,
-all or nothing, and each agent puts its own actor into the place of its machine.
+If there are several machines, the first starts the head and the others join it. A placement group reserves one place on
+each, all or nothing, and each agent puts its actor into the place of its machine.
 
 The only module that uses Ray's private interfaces (Node, RayParams and how a raylet starts its agents: a head without
-dashboard, agents, autoscaler and log monitor starts in a third of the time and memory). tests/e2e/test_cluster.py holds
-the pinned version to what is used here.
+dashboard, agents, autoscaler and log monitor starts in a third of the time and memory). tests/e2e/test_cluster.py
+checks that the pinned version has what is used here.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ ALONE = Seat()
 
 
 class Cluster:
-    """Ray on this machine, with its files in a folder of its own below `temp_dir`, whose path must be short, because it
-    holds sockets. Every process of it needs its random token. It listens on the loopback interface only, unless its run
-    has several machines (`seat`)."""
+    """Ray on this machine, with its files in a separate folder below `temp_dir`, whose path must be short because it
+    holds sockets. Every process of the cluster needs its random token. It listens on the loopback interface only,
+    unless its run has several machines (`seat`)."""
 
     def __init__(self, temp_dir: Path, seat: Seat = ALONE) -> None:
         """Raises OSError, StoreError."""
@@ -55,12 +55,12 @@ class Cluster:
         private_folder(temp_dir)
         remove_left(temp_dir)
         name = secrets.token_hex(3)
-        new = temp_dir / f".{name}"  # hidden until it is locked, so that remove_left does not delete it
+        new = temp_dir / f".{name}"  # hidden until it is locked, so remove_left does not delete it
         new.mkdir(mode=0o700)
         self._lock = os.open(new / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         flock(self._lock, LOCK_EX | LOCK_NB)
         self.folder = new.rename(temp_dir / name)
-        # What deletes old files in /tmp spares folders that are locked (tmpfiles.d): runs may last longer than 10 days.
+        # Cleaners of /tmp spare locked folders (tmpfiles.d): runs may last longer than 10 days.
         self._kept = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         flock(self._kept, LOCK_SH)
         self._token = self.folder / "token"
@@ -70,16 +70,16 @@ class Cluster:
         self._group: Any = None
         self._peers_seen_at = 0.0
         self._peers: deque[str] = deque()  # where Ray listens on the machines of lower rank besides 0
-        self._misses: dict[str, int] = {}  # by such address, how often in a row it could not be reached
+        self._misses: dict[str, int] = {}  # how often in a row each address could not be reached
         self.up = self.joined = self.gathered = False
 
     def environment(self) -> dict[str, str]:
         """The environment variables of every process of the cluster.
 
         Ray gives each worker a process group and cleans up groups itself; machines are sessions that their provider
-        ends, so that clean-up is off. A dead raylet is noticed within 2 s instead of 14, because its port refuses. One
-        that only sleeps, or waits for a core or a disk, has 20 s to answer: replacing its machine takes longer. Ray's
-        byte-code must be cached: recompiling it costs seconds at each start.
+        ends, so that clean-up is off. A dead raylet is noticed within 2 s instead of 14, because its port refuses. A
+        raylet that is only suspended, or waits for a core or a disk, has 20 s to answer: replacing its machine takes
+        longer. Ray's byte-code must be cached: recompiling it costs seconds at each start.
         """
         return {
             "RAY_AUTH_MODE": "token",
@@ -89,7 +89,7 @@ class Cluster:
             "RAY_health_check_period_ms": "500",
             "RAY_health_check_timeout_ms": "5000",
             "RAY_health_check_failure_threshold": "4",
-            # it only listens on the loopback interface; without this Ray looks for an external address
+            # listen only on the loopback interface; otherwise Ray looks for an external address
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             "RAY_worker_niceness": "0",  # Ray's default, 15, would make actors wait for everything else on a busy host
             "RAY_DEDUP_LOGS": "0",
@@ -102,11 +102,11 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Where the other machines of the run join it, once it is `up`."""
+        """The address at which the other machines of the run join, once it is `up`."""
         return str(self._node.gcs_address)
 
     def start(self) -> None:
-        """Start or join Ray and attach this process to it. Takes seconds; raises whatever Ray raises."""
+        """Start or join Ray and attach this process to it. Takes seconds; raises Ray's exceptions."""
         os.environ.update(self.environment())
         import ray
         import ray._private.node
@@ -120,9 +120,9 @@ class Cluster:
                 """Do nothing: without a dashboard it would only report usage, at the cost of a second and 90 MB."""
 
             def start_raylet(self, *arguments: Any, **options: Any) -> None:
-                """Start a raylet with idle processes in place of its two agents, which cost two seconds and 190 MB.
+                """Start a raylet with idle processes instead of its two agents, which cost two seconds and 190 MB.
 
-                The dashboard agent reports metrics that nothing here uses. The runtime environment agent builds
+                The dashboard agent reports metrics that are not used here. The runtime environment agent builds
                 environments, which no actor here requests. The raylet waits until both have stored their ports, and
                 ends when either of them ends.
                 """
@@ -160,7 +160,7 @@ class Cluster:
             log_to_driver=False,
             configure_logging=False,
             _node_ip_address=seat.address,
-            _temp_dir=str(self.folder),  # the address alone may be that of several machines on one host
+            _temp_dir=str(self.folder),  # several machines on one host may share the address
         )
         self._ray = ray
         self.up = True
@@ -177,7 +177,7 @@ class Cluster:
             bundles = [{_place(rank): 1.0} for rank in range(seat.nodes)]
             self._group = util.placement_group(bundles, strategy="STRICT_SPREAD", name=_GROUP)
         while self._group is None:
-            with suppress(ValueError):  # machine 0 has not made it yet
+            with suppress(ValueError):  # machine 0 has not created it yet
                 self._group = util.get_placement_group(_GROUP)
             self._check_processes()
             time.sleep(_LOOK_S)
@@ -203,16 +203,16 @@ class Cluster:
             raise ChildProcessError("a process of Ray has died")
 
     def dead(self) -> str | None:
-        """Why nothing can be expected of the cluster any more: a process of Ray or another machine of the run is gone.
-        None while it works."""
+        """Why the cluster no longer works: a process of Ray or another machine of the run is gone. None while it
+        works."""
         if self._node is None:
             return None
         return "a process of Ray has died" if self._node.dead_processes() else self._peer_lost()
 
     def _peer_lost(self) -> str | None:
-        """Which other machine of the run is gone. Machine 0 knows from Ray; the others look whether Ray listens on it,
-        since asking Ray would wait for it, and on one of the machines of lower rank after the other: the processes of
-        all machines talk to one another."""
+        """Which other machine of the run is gone. Machine 0 knows from Ray. The others check whether Ray listens on
+        machine 0, since a call of Ray would wait for it, and on one machine of lower rank after the other, because the
+        processes of all machines communicate with one another."""
         seat, now = self._seat, time.monotonic()
         if seat.nodes == 1 or self._group is None or now - self._peers_seen_at < PEERS_EVERY_S:
             return None
@@ -224,7 +224,7 @@ class Cluster:
         for address in (seat.head, *[*self._peers][:1]):
             self._misses[address] = 0 if _listens(address) else self._misses.get(address, 0) + 1
         if self._peers and not self._misses[self._peers[0]]:
-            self._peers.rotate(-1)  # one that does not answer is asked again at once
+            self._peers.rotate(-1)  # a machine that does not answer is checked again at once
         lost = next((address for address, misses in self._misses.items() if misses >= _MOST_MISSES), None)
         return None if lost is None else f"the machine of the run at {lost} cannot be reached"
 
@@ -239,8 +239,8 @@ class Cluster:
         return self._ray.remote(RunActor).options(**options).remote(run_dir, with_setup)
 
     def answer(self, reference: Any) -> Mapping[str, object] | None:
-        """The result of a call if it has arrived, else None. Raises ActorGone if the actor has died, Unreachable if the
-        call failed otherwise."""
+        """The result of a call if it has arrived, otherwise None. Raises ActorGone if the actor has died, Unreachable
+        if the call failed otherwise."""
         if not self._ray.wait([reference], timeout=0)[0]:
             return None
         try:

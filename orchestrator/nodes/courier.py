@@ -1,10 +1,10 @@
-"""Courier: carries the code of a run to a machine with folders of its own, and its log and outputs away from it.
+"""Courier: transfers the code of a run to a machine with its own folders, and its log and outputs from there.
 
-Two threads, so that neither a large output delays the log nor a store that does not answer delays the machine's lease
-and reports. What cannot be shipped waits on the machine's disk, where it is, and training goes on. Until the log and
-the outputs of a run that ends are in the store, its last state is held back: the control plane ends the machine on it.
-A run that waits for its successor does not say so before, at all: the successor would go on without these outputs.
-The control plane then gives the move up.
+Two threads, so a large output does not delay the log, and a store that does not answer does not delay the machine's
+lease and reports. Files that cannot be shipped wait on the machine's disk, and training goes on. Until the log and the
+outputs of a run that ends are in the store, its last state is held back, because the control plane ends the machine
+when it sees that state. A run that waits for its successor does not report so before its outputs are stored, because
+the successor would go on without them. The control plane then gives up the move.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LOOK_S = 0.5
 LOG_EVERY_S, METRICS_EVERY_S = 5.0, 30.0
 """How often a file that grows all the time is shipped to a bucket, where each put costs $0.000005."""
 STUCK_S = 60.0
-"""A run whose log or outputs cannot be stored is over after so long without any progress."""
+"""A run whose log or outputs cannot be stored counts as over after this long without progress."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _OVER = ("finished", "failed", "checkpointed_and_stopped")
 _NOT_YET: Said = {"still_s": 0.0, "error": None, "weights_hash": None, "permanent": False}
 
 
 class Courier:
-    """Of one run. `say` prints to the machine's console."""
+    """The courier of one run. `say` prints to the machine's console."""
 
     def __init__(
         self,
@@ -52,11 +52,13 @@ class Courier:
         look_s: float = LOOK_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`store` is that of the job, `folder` the machine's own. `variables` lead a process to the checkpoints. Raises
-        SiteError for names that lead elsewhere."""
+        """`store` is the job's store, `folder` a folder of the machine. `variables` give a process access to the
+        checkpoints. Raises SiteError for names outside these folders."""
         job = files.place.rpartition("/")[2]
         if not is_key(run_id) or "/" in run_id or not is_key(job) or not is_key(files.code) or "/" in files.code:
-            raise SiteError(f"the order for {run_id!r} names folders that are none", hint="it is written again")
+            raise SiteError(
+                f"the order for {run_id!r} has invalid folder names", hint="the control plane writes it again"
+            )
         self._store, self._files, self._say, self._monotonic = store, files, say, monotonic
         self._look_s, self._variables = look_s, variables
         self._fetching: Fetching | None = None
@@ -70,14 +72,14 @@ class Courier:
         self._workdir: Path | None = None
         self._problem = self._full = ""
         self._complaint = ""
-        self._calling = threading.Lock()  # held while somebody outside is called: not after `close`
+        self._calling = threading.Lock()  # held during calls to the outside: none happens after `close`
         self._closed = False
         self._threads: list[threading.Thread] = []
         self._prepared: Callable[[], None] = _nothing
         self._spec: Said | None = None
         self._train: Callable[[Said], None] = lambda _spec: None
         self._wake = threading.Condition()
-        self._wanted = self._logs = self._outputs = 0  # what was asked for, and which of it was shipped
+        self._wanted = self._logs = self._outputs = 0  # requested and completed shipments
         self._manifest: object = None
         self._last = "starting"
         self._over: str | None = None
@@ -96,7 +98,7 @@ class Courier:
             try:
                 self._fetching = Fetching(self._files.ahead, self._fetched, self._variables(), self._say, shared=shared)
             except OSError as error:
-                self._say(f"nothing is fetched ahead of the restore: {error}")
+                self._say(f"no checkpoints are fetched ahead of the restore: {error}")
         self._threads = [
             threading.Thread(target=work, name="courier", daemon=True) for work in (self._run_errands, self._ship_logs)
         ]
@@ -109,14 +111,14 @@ class Courier:
         return {**ordered, "root": str(self._environments), "log": log, "workdir": str(self._workdir)}
 
     def train(self, ordered: Said, train: Callable[[Said], None]) -> None:
-        """Once the code and the outputs so far are here, call `train` with the ordered spec, with this machine's
-        folders in it."""
+        """Once the code and the earlier outputs are here, call `train` with the ordered spec and this machine's
+        folders."""
         with self._wake:
             self._train, self._spec = train, ordered
             self._wake.notify_all()
 
     def heard(self, said: Said | None) -> Said | None:
-        """What the control plane shall hear of what the run says of itself."""
+        """The run's own report, as the control plane should receive it."""
         if self._problem:
             return {"state": "failed", "error": self._problem, "setup_failed": True, "permanent": True}
         if self._full:
@@ -140,7 +142,7 @@ class Courier:
         return {**said, **_NOT_YET, "state": self._last, "ships": state in _OVER}
 
     def _with_fetching(self, said: Said, state: str) -> Said:
-        """What the run says, and what is fetched for it meanwhile."""
+        """The run's report with the chunks fetched for it meanwhile."""
         fetching = self._fetching
         if fetching is None:
             return said
@@ -158,7 +160,7 @@ class Courier:
             self._wake.notify_all()
 
     def close(self) -> None:
-        """The run has ended: ship the rest, and stop. Nobody is called any more."""
+        """The run has ended: ship the rest and stop. Calls nothing outside any more."""
         with self._calling:
             self._closed = True
         if self._fetching is not None:
@@ -167,7 +169,7 @@ class Courier:
 
     @property
     def done(self) -> bool:
-        """Whether everything of a run that was closed is in the store, or was given up."""
+        """Whether everything of a closed run is in the store or was given up."""
         return self._closed and not any(thread.is_alive() for thread in self._threads)
 
     # -- errands ----------------------------------------------------------------------------------------------------
@@ -233,7 +235,7 @@ class Courier:
                 self._wake.wait(4 * self._look_s)
 
     def _make_room(self) -> None:
-        """Delete what was fetched ahead: the job can do without it, but not without room on the disk."""
+        """Delete the chunks fetched ahead: the job can do without them, but not without disk space."""
         if (fetching := self._fetching) is not None:
             fetching.clear()
             fetching.join()
@@ -278,7 +280,7 @@ class Courier:
 
     # -- ends -------------------------------------------------------------------------------------------------------
     def _settled(self) -> bool:
-        """Whether everything of a run that has ended, or waits, is in the store."""
+        """Whether everything of a run that has ended or waits is in the store."""
         return self._logs == self._wanted and (self._spec is None or self._outputs == self._wanted)
 
     def _given_up(self, since: float) -> bool:
@@ -288,7 +290,7 @@ class Courier:
         self._moved_at = self._monotonic()
 
     def _complain(self, why: str) -> None:
-        """Tell the job's owner, in the log."""
+        """Report it to the job's owner in the log."""
         with suppress(OSError), open(self.run_dir / "log", "a", errors="backslashreplace") as log:
             log.write(f"[an output is not stored: {why}]\n")
 
@@ -299,4 +301,4 @@ class Courier:
 
 
 def _nothing() -> None:
-    """What is called until somebody waits for the code."""
+    """The callback until a caller waits for the code."""

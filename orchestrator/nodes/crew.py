@@ -1,7 +1,7 @@
-"""Crew: a thread that starts the machine's Ray cluster, passes each order to the run's actor, and hears what it says.
+"""Crew: a thread that starts the machine's Ray cluster, passes each order to the run's actor, and reads its reports.
 
-Calls into Ray may hang. The agent's own loop, which renews leases and exchanges messages, must not; so it only leaves
-orders here and reads the newest answer.
+Calls into Ray may hang, but the agent's loop, which renews leases and exchanges messages, must not. So the loop only
+leaves orders here and reads the newest answer.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from orchestrator.nodes.seating import PeerUnreachable
 
 ASK_EVERY_S = 0.1
 EAGER_EVERY_S = 0.02
-EAGER_S = 5.0  # after an order: somebody waits for its effect
-_AROUND_BYTES = 1 << 10  # what a report has besides what the run says
+EAGER_S = 5.0  # after an order: the control plane waits for its effect
+_AROUND_BYTES = 1 << 10  # the fields of a report besides the run's own
 
 Said = Mapping[str, object]
 
@@ -41,7 +41,7 @@ class Crew(threading.Thread):
         self._heard: tuple[str | None, Said | None, float] = (None, None, time.monotonic())
 
     def begin(self, run_id: str, run_dir: str, *, with_setup: bool) -> None:
-        """Start the run's actor, which waits for the trainer's process, and with_setup then for `set_up`."""
+        """Start the run's actor, which waits for the trainer's process and, if `with_setup`, then for `set_up`."""
         self._heard = (run_id, {"state": "starting"}, time.monotonic())
 
         def act() -> None:
@@ -51,7 +51,7 @@ class Crew(threading.Thread):
         self._order(act)
 
     def set_up(self, setup: Said, secrets: Mapping[str, str]) -> None:
-        """Have the run that was begun set up its environment."""
+        """Let the started run set up its environment."""
 
         def act() -> None:
             if self._actor is not None:  # it may have died
@@ -60,7 +60,7 @@ class Crew(threading.Thread):
         self._order(act)
 
     def train(self, spec: Said, secrets: Mapping[str, str]) -> None:
-        """Let the run that was begun train."""
+        """Let the started run train."""
 
         def act() -> None:
             if self._actor is not None:  # it may have died
@@ -69,7 +69,7 @@ class Crew(threading.Thread):
         self._order(act)
 
     def show_stacks(self) -> None:
-        """Have the run write its stacks to its log."""
+        """Make the run write its stacks to its log."""
 
         def act() -> None:
             if self._actor is not None:
@@ -78,7 +78,7 @@ class Crew(threading.Thread):
         self._order(act)
 
     def end(self) -> None:
-        """End the run that was begun, and its trainer with it."""
+        """End the started run together with its trainer."""
 
         def act() -> None:
             actor, self._actor, self._pending = self._actor, None, None
@@ -88,7 +88,7 @@ class Crew(threading.Thread):
         self._order(act)
 
     def heard(self, run_id: str) -> tuple[Said | None, float]:
-        """What this run said last, None if nothing yet, and how many seconds ago its actor answered."""
+        """The run's last report (None before the first), and how many seconds ago its actor answered."""
         of, said, at = self._heard
         return (said if of == run_id else None), time.monotonic() - at
 
@@ -103,11 +103,11 @@ class Crew(threading.Thread):
             self._give_up(why)
         except PeerUnreachable as error:
             self._give_up(str(error))
-        except Exception as error:  # whatever Ray raises: nothing runs without it
+        except Exception as error:  # any exception of Ray: nothing runs without it
             self._give_up(f"{type(error).__name__}: {error}")
 
     def _give_up(self, why: str) -> None:
-        """The run ends with the machine: that is the last that is heard of it, unless it has ended before."""
+        """The run ends with the machine: make that its last report, unless it has ended before."""
         run_id, said, _ = self._heard
         if run_id is not None and (said is None or said.get("state") not in LAST):
             self._heard = (run_id, {**(said or {}), "state": "absent", "error": why}, time.monotonic())
@@ -148,11 +148,11 @@ class Crew(threading.Thread):
 
 
 def _passable(said: object) -> Said:
-    """The report, or a `malformed` one if it cannot be passed on."""
+    """The report, or a `malformed` report if it cannot be passed on."""
     try:
         if isinstance(said, dict) and len(json.dumps(said)) <= MOST_BYTES - _AROUND_BYTES:
             return said
-        why = "it is not an object, or too long"
+        why = "it is not an object or is too long"
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)[:200]
     return {"state": "malformed", "error": f"its report cannot be passed on: {why}"}

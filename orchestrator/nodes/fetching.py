@@ -1,4 +1,4 @@
-"""Fetching: a process of a machine that fetches chunks of a job's checkpoints while its next run is being prepared.
+"""Fetching: a process on a machine that fetches chunks of a job's checkpoints while its next run is being prepared.
 
 A thread waits for the process and deletes the fetched files. The agent's own thread also renews the machine's lease,
 so it must wait for neither: deleting a large checkpoint can take a minute.
@@ -20,8 +20,8 @@ MOST_DIGITS = 18
 
 
 class Fetching:
-    """Of one run, into `folder`. `variables` lead to the store of its checkpoints. `busy`: it still fetches.
-    `fetched_bytes`: what it has fetched, once it has ended by itself."""
+    """Fetches for one run into `folder`. `variables` give access to the store of its checkpoints. `busy`: it is still
+    fetching. `fetched_bytes`: the bytes fetched, once it has ended by itself."""
 
     def __init__(
         self, ahead: Ahead, folder: Path, variables: Mapping[str, str], say: Callable[[str], None], *, shared: bool
@@ -42,12 +42,12 @@ class Fetching:
         self._following.start()
 
     def stop(self) -> None:
-        """Fetch nothing more; what is there stays."""
+        """Stop fetching; fetched chunks stay."""
         self._process.kill()
         self._process.wait()
 
     def clear(self) -> None:
-        """Fetch nothing more, and delete what is there: the run has restored, or is over. Waits for neither."""
+        """Stop fetching and delete the fetched chunks: the run has restored or is over. Waits for neither."""
         self._over.set()
         self._process.kill()
 

@@ -1,7 +1,5 @@
-"""Handover: what the start of a machine passes to its agent through pipes.
-
-Not through the environment: what a process was started with can be read by every other process of its user, such as the
-job's program.
+"""Handover: the data that the start of a machine passes to its agent through pipes. The environment is not used,
+because every other process of the same user, such as the job's program, can read it.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _ACCESS = ("AWS_", "AZURE_", "GOOGLE_")
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """`urls` are those of a machine that has no credentials yet; `variables` lead to the store."""
+    """`urls` are for a machine that has no credentials yet; `variables` give access to the store."""
 
     boot_token: str = ""
     urls: Urls | None = None
@@ -33,7 +31,7 @@ class Handover:
 
     @classmethod
     def taken(cls) -> Handover:
-        """What was passed to this process. The variables are taken out of its environment. Raises CodecError."""
+        """The data passed to this process. Removes the variables from its environment. Raises CodecError."""
         booted = _read(BOOT_FD)
         given = loads(cls, booted) if booted else cls()
         pairs = (part.partition("=") for part in _read(ACCESS_FD).decode().split("\0") if part)
@@ -43,8 +41,8 @@ class Handover:
         )
 
     def pass_on(self, command: list[str]) -> NoReturn:
-        """Replace this process by another one that takes the same."""
-        memory = os.memfd_create("handover")  # a pipe may hold less: nobody reads it yet
+        """Replace this process by another one that receives the same data."""
+        memory = os.memfd_create("handover")  # a pipe may hold less, and it has no reader yet
         with open(memory, "wb", closefd=False) as file:
             file.write(dumps(self).encode())
         os.lseek(memory, 0, os.SEEK_SET)

@@ -1,7 +1,7 @@
 """Ignoring: which paths the patterns of a .gitignore exclude, exactly as git reads them.
 
-A pattern is matched against one path, not against what is below it: whoever searches does not enter an excluded folder.
-So "!models" brings a folder back, and not the files in it that another pattern excludes. Rules: gitignore(5), wildmatch
+A pattern is matched against one path, not against the paths below it: a search does not enter an excluded folder. So
+"!models" includes a folder again, but not the files in it that another pattern excludes. Rules: gitignore(5), wildmatch
 in git's source.
 """
 
@@ -23,7 +23,7 @@ _NOTHING = "(?!)"
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One line. `anchored`: the segments are those of the whole path; otherwise the only one is that of the name."""
+    """One line. `anchored`: the segments match the whole path; otherwise the only segment matches the name."""
 
     segments: tuple[_Segment, ...]
     anchored: bool
@@ -31,7 +31,7 @@ class Pattern:
     folders_only: bool
 
     def matches(self, path: str, *, is_folder: bool) -> bool:
-        """Whether it is about this path, which has / between its parts."""
+        """Whether it matches this path, which has / between its parts."""
         if self.folders_only and not is_folder:
             return False
         parts = path.split("/")
@@ -39,12 +39,12 @@ class Pattern:
 
 
 def patterns(text: str) -> tuple[Pattern, ...]:
-    """Those of a file, in its order."""
+    """The patterns of a file, in its order."""
     return tuple(found for line in text.removeprefix("\ufeff").split("\n") if (found := _pattern(line)) is not None)
 
 
 def is_ignored(rules: Iterable[Pattern], path: str, *, is_folder: bool) -> bool:
-    """Whether the last of the patterns that are about this path excludes it."""
+    """Whether the last pattern that matches this path excludes it."""
     return next((each.excludes for each in reversed([*rules]) if each.matches(path, is_folder=is_folder)), False)
 
 
@@ -73,7 +73,7 @@ def _fits(segments: tuple[_Segment, ...], parts: list[str]) -> bool:
 
 
 def _expression(glob: str) -> str:
-    """A segment as a regular expression. What follows a star is looked for once, from the left: so no pattern takes
+    """A segment as a regular expression. The text after a star is searched once, from the left, so no pattern takes
     long."""
     pieces, at = [""], 0
     while at < len(glob):
@@ -97,7 +97,7 @@ def _expression(glob: str) -> str:
 
 
 def _bracket(glob: str, at: int) -> tuple[str, int]:
-    """A bracket expression whose content begins at `at`, and where it ends. Nothing matches one that does not end."""
+    """A bracket expression whose content begins at `at`, and its end. An expression without an end matches nothing."""
     negated = glob[at : at + 1] in ("!", "^") and bool(glob[at : at + 1])
     at += negated
     begin, found = at, ""

@@ -1,7 +1,7 @@
-"""Joining: how an agent gets at the store and, among several machines, at its seat, before it has introduced itself.
+"""Joining: how an agent reaches the store and, among several machines, gets its seat, before it has introduced itself.
 
-A machine of another host has only the signed URLs of its user data then. What keeps it from taking part goes to its
-console and to the control plane, as the object `node` of its launch.
+At that time, a machine of another host has only the signed URLs of its user data. The reason why it cannot take part is
+reported on its console and to the control plane, as the object `node` of its launch.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TRANSFERS = Patience(request_s=120.0)
 
 
 def take_part(url: str, token: str, nodes: int, given: Handover, boot: str) -> tuple[Seat, Contact | None] | None:
-    """This machine's seat among several, and how one of another host reaches the objects of its rank; None if it gets
-    no seat. Raises PeerUnreachable, StoreDenied, SiteError."""
+    """This machine's seat among several and, for a machine of another host, the contact to the objects of its rank;
+    None if it gets no seat. Raises PeerUnreachable, StoreDenied, SiteError."""
     doors: list[Door]
     if given.urls is None:
         with _variables(given):
@@ -65,18 +65,18 @@ def _seats(given: Handover) -> Urls:
 
 
 def unfit(given: Handover, why: str) -> None:
-    """Say on the console and, from another host, to the control plane why this machine cannot be used."""
+    """Report on the console and, from another host, to the control plane why this machine cannot be used."""
     say(why)
     if given.urls is None:
         return
     start = secrets.token_hex(8)
-    with suppress(ObjectStoreError):  # then only the console has it
+    with suppress(ObjectStoreError):  # then only the console shows it
         Contact(given.urls).put_facts(NodeFacts(start, "", sealing.error_proof(given.boot_token, start, why), why))
 
 
 @contextmanager
 def _variables(given: Handover) -> Iterator[None]:
-    """With the variables that stores read when they are opened."""
+    """Set the variables that stores read when they are opened."""
     os.environ.update(given.variables)
     try:
         yield

@@ -1,4 +1,4 @@
-"""KeyFile: the secret key of an installation. What only its control planes may know is derived from it."""
+"""KeyFile: the secret key of an installation. Secrets known only to its control planes are derived from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY_BYTES = 32
 
 
 class KeyFile:
-    """The key in a file, which is made when it is first needed."""
+    """The key in a file, which is created when it is first needed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -32,7 +32,7 @@ class KeyFile:
             return self._key
 
     def check(self) -> None:
-        """Raises SiteError if there is a key, and it cannot be used. Makes none."""
+        """Raises SiteError if a key exists and cannot be used. Creates none."""
         with _named_errors(self._path):
             if self._path.exists():
                 _read(self._path)
@@ -48,7 +48,7 @@ def _named_errors(path: Path) -> Iterator[None]:
 
 
 def _key_in(path: Path) -> bytes:
-    """The key in a file, which is made, atomically, if there is none. Raises OSError."""
+    """The key in a file, which is created atomically if it does not exist. Raises OSError."""
     if not path.exists():
         partial = path.with_suffix(f".{os.getpid()}.tmp")
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -64,6 +64,6 @@ def _key_in(path: Path) -> bytes:
 def _read(path: Path) -> bytes:
     key = path.read_bytes()
     if len(key) != KEY_BYTES:
-        hint = "delete it: running machines are replaced, and their jobs continue from their checkpoints"
+        hint = "delete it; Tradewind then replaces running machines, and their jobs continue from their checkpoints"
         raise SiteError(f"{path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}", hint=hint)
     return key

@@ -1,6 +1,6 @@
 """Listener: a thread that keeps the newest report of each machine that the control plane asks about.
 
-The control plane's own loop never waits for a store: it reads what was heard last, and how long ago that was.
+The control plane's loop never waits for a store: it reads the newest report and its age.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.nodes.messages import NodeFacts, NodeReport
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
 
-EAGER_S = 5.0  # after an order: somebody waits for its effect
+EAGER_S = 5.0  # after an order: the control plane waits for its effect
 CALM_EVERY_S = 0.1
 FORGET_S = 600.0
 AT_ONCE = 8
@@ -24,9 +24,9 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What is known of a machine. Of its newest report, or that there is none, `since_s` is when it was first seen and
-    `read_s` when it was seen last (time.monotonic(); 0: never): time without a successful read is not counted as
-    silence. `garbled` says why its newest object is not valid, `trouble` why the store could not be read just now."""
+    """The known state of a machine. `since_s` and `read_s` are when its newest report (or the lack of one) was first
+    and last seen (time.monotonic(); 0: never): time without a successful read does not count as silence. `garbled` says
+    why its newest object is not valid, `trouble` why the store could not be read just now."""
 
     facts: NodeFacts | None = None
     report: NodeReport | None = None
@@ -45,7 +45,7 @@ class _Watched:
 
 
 class Listener:
-    """Polls the machines that were asked about within FORGET_S."""
+    """Polls the machines that were queried within FORGET_S."""
 
     def __init__(self, store: ObjectStore, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._monotonic, self._pace = store, monotonic, Pace.of(store)
@@ -56,7 +56,7 @@ class Listener:
         self._thread: threading.Thread | None = None
 
     def heard(self, token: str) -> Heard:
-        """What is known of this machine; from the first call on, it is polled."""
+        """The known state of this machine; it is polled from the first call on."""
         now = self._monotonic()
         with self._changing:
             watched = self._watched.get(token)
@@ -91,7 +91,7 @@ class Listener:
                 list(pool.map(lambda each: self.poll(*each), self._due()))
 
     def _pause_s(self) -> float:
-        """Seconds until the next look for machines that are due."""
+        """Seconds until the next machine is due."""
         now = self._monotonic()
         with self._changing:
             eager = any(now < each.eager_until for each in self._watched.values())
@@ -109,7 +109,7 @@ class Listener:
             ]
 
     def poll(self, token: str, watched: _Watched) -> None:
-        """Look at one machine's objects."""
+        """Read one machine's objects."""
         channel, before, now = Channel(self._store, token), watched.heard, self._monotonic()
         watched.looked_at = now
         try:

@@ -1,8 +1,8 @@
-"""Messages: what the control plane orders of a machine, and what the machine's agent reports.
+"""Messages: the control plane's orders to a machine, and the reports of the machine's agent.
 
 Each is one JSON object of at most MOST_BYTES (orders: MOST_ORDER_BYTES) in the store of control objects
-(nodes.channel). Instants never cross machines: orders carry durations and reports carry ages, and the reader counts
-from when it reads, by its own clock.
+(nodes.channel). Points in time are never exchanged: orders carry durations and reports carry ages, and the reader
+counts from the time of reading, by its own clock.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from trainers.control import Risk
 
 MOST_BYTES = 256 << 10
 MOST_ORDER_BYTES = 2 << 20
-"""A job file has at most 256 KiB, of which each character may take six bytes here."""
+"""A job file has at most 256 KiB; each of its characters may take six bytes here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Save a checkpoint, then wait at the step boundary for generation `successor`, for `for_s` seconds at most from
-    when the order arrives. `number` is random: it tells repeated
-    orders apart."""
+    when the order arrives. `number` is random and distinguishes repeated orders."""
 
     number: int
     successor: int
@@ -30,8 +29,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What a machine may fetch before its run restores (trainers.checkpoint.ahead): chunks of the checkpoints of `job`
-    in the bucket `root`, for a run of `generation`. `trains`: the previous run is still training."""
+    """The data that a machine may fetch before its run restores (trainers.checkpoint.ahead): chunks of the checkpoints
+    of `job` in the bucket `root`, for a run of `generation`. `trains`: the previous run is still training."""
 
     root: str
     job: str
@@ -41,9 +40,9 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class JobFiles:
-    """Where a machine that has no folder in common with the control plane finds the job's code, and leaves its log and
-    outputs: `place` is a key below the installation's `store_root`, `code` the digest of the code (nodes.unpacking),
-    `rank` the machine's number in the run, of `machines`. `ahead`: what it may fetch meanwhile."""
+    """Where a machine that shares no folder with the control plane finds the job's code and puts its log and outputs:
+    `place` is a key below the installation's `store_root`, `code` the digest of the code (nodes.unpacking), `rank` the
+    machine's number among the run's `machines`. `ahead`: the data that it may fetch meanwhile."""
 
     place: str
     code: str
@@ -54,13 +53,13 @@ class JobFiles:
 
 @dataclass(frozen=True, slots=True)
 class RunOrder:
-    """The run that a machine shall execute, in the folder `run_dir`; with `files` in folders of its own, which then
-    replace those that `setup` and `spec` name.
+    """The run that a machine should execute, in the folder `run_dir`; with `files`, in its own folders, which then
+    replace those in `setup` and `spec`.
 
     It sets up `setup` (trainers.spec.SetupSpec), loads its libraries, and waits until there is a `spec`
     (trainers.spec.TrainerSpec). `grant` is the digest of the sealed secrets that it needs; None: it needs none. `stop`:
     save a checkpoint and end. Each new number of `stacks` writes the stacks of all threads to the run's log. `risk`:
-    how often its machines are expected to be lost; None while that is unknown.
+    how often its machines are expected to be lost; None if unknown.
     """
 
     run_id: str
@@ -77,11 +76,12 @@ class RunOrder:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a machine shall do; the newest order replaces all before. A run that `run` does not name is ended at once.
+    """What a machine should do; the newest order replaces all earlier ones. A run that `run` does not name is ended at
+    once.
 
     `number` rises with each order. `lease_s`: the trainer stops by itself when its agent has not exchanged messages
-    with the store for so many seconds. `epoch` is that of the control plane that wrote it: an earlier one writes no
-    more.
+    with the store for this many seconds. `epoch` is the epoch of the control plane that wrote it: one with an earlier
+    epoch stops writing.
     """
 
     number: int
@@ -92,13 +92,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """A machine that has started. `boot` is random; a machine starts once. `public_key` (X25519, hexadecimal) is
-    that of the boot: what is sealed to it, only this agent's memory can open. `proof` shows that the agent has the
-    token of its user data (nodes.sealing). A machine that cannot be used has no key, but an `error`.
+    """A machine that has started. `boot` is random; a machine starts once. `public_key` (X25519, hexadecimal) belongs
+    to this boot: only this agent can open data sealed to it. `proof` shows that the agent has the token of its user
+    data (nodes.sealing). A machine that cannot be used has no key, but an `error`.
 
-    In a run on several machines, `instance` is the provider's id of the machine, as far as it knows, `address` where
-    the others reach it, `ray` the address of the run's Ray cluster (of machine 0), and `master_port` a port of it that
-    was free for the processes of the run."""
+    In a run on several machines, `instance` is the provider's id of the machine, if it knows it, `address` where the
+    others reach it, `ray` the address of the run's Ray cluster (of machine 0), and `master_port` a port of it that was
+    free for the processes of the run."""
 
     boot: str
     public_key: str
@@ -112,9 +112,9 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What the agent knows. `beat` rises with each report; `order` is the number of the newest order that it carries
-    out. `said` is what the run `run_id` says of itself, None if nothing yet; its actor answered `said_ago_s` ago. The
-    agent adds `notice_s`, when the provider has told the machine of its end."""
+    """The agent's report. `beat` rises with each report; `order` is the number of the newest order that it carries out.
+    `said` is the report of the run `run_id` itself (None before the first); its actor answered `said_ago_s` ago. The
+    agent adds `notice_s` when the provider has announced the machine's end."""
 
     boot: str
     beat: int

@@ -1,14 +1,13 @@
-"""Outputs: the files that a job's program writes to its output folder, in the store of the job.
+"""Outputs: the files in a job's output folder, kept in the store of the job.
 
     outputs/<generation>/<path>
-    outputs/<generation>-<machine>/<path>      of machines 1 and up of a run on several
+    outputs/<generation>-<machine>/<path>      from machines 1 and up of a run on several machines
 
 Each generation of a job (one run) writes below its own number, and the newest generation that has a path counts. So a
-machine that was replaced, and ships late, changes nothing of its successor's. If several machines of a run write a file
-of the same name, that of the machine with the lowest number counts; the others' are kept aside, as
-`machine-<number>/<path>`, and each machine finds its own again. A path that is a file in one place and a
-folder in another is what it was last. Paths come from programs and machines: they are read as names below one folder,
-or not at all.
+replaced machine that ships late does not change its successor's files. If several machines of a run write a file of the
+same name, the file of the machine with the lowest number counts. The others are kept as `machine-<number>/<path>`, and
+each machine finds its own file again. If a path is a file in one place and a folder in another, the newer one counts.
+Paths come from programs and machines and are not trusted: only names below one folder are read.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from trainers.objects.base import LONGEST_SEGMENT_BYTES, Listed, ObjectStore, is
 
 OUTPUTS = "outputs"
 MOST_FILES = 100_000
-MOST_MACHINES = 10_000  # of one run: the job file allows no more
+MOST_MACHINES = 10_000  # the limit for one run in the job file
 MOST_FILE_BYTES = 100 << 30
 PIECE_BYTES = 8 << 20
 
@@ -42,8 +41,8 @@ class Stored:
 
 
 def stored_outputs(store: ObjectStore, *, before: int | None = None, machine: int = 0) -> dict[str, Stored]:
-    """The outputs of a job by path, of the newest generation `before` that one that has them; those of this `machine`
-    before those of others. Raises ObjectStoreError."""
+    """The outputs of a job by path, from the newest generation before `before` that has them; files of this `machine`
+    take precedence over those of others. Raises ObjectStoreError."""
     newest: dict[str, tuple[int, Listed]] = {}
     for path, generation, writer, listed in _listed(store):
         if before is None or generation < before:
@@ -56,7 +55,7 @@ def stored_outputs(store: ObjectStore, *, before: int | None = None, machine: in
 
 
 def set_aside(store: ObjectStore) -> dict[str, Stored]:
-    """The files that do not count because another machine of the same run wrote one of their name, by
+    """The files that do not count because another machine of the same run wrote a file of the same name, by
     `machine-<number>/<path>`. Raises ObjectStoreError."""
     counting = {each.key: path for path, each in stored_outputs(store).items()}
     of_path = {path: generation for path, generation, _, listed in _listed(store) if listed.key in counting}
@@ -79,7 +78,7 @@ def _listed(store: ObjectStore) -> Iterator[tuple[str, int, int, Listed]]:
 
 
 def in_one_folder(ages: Mapping[str, int]) -> set[str]:
-    """Those paths that can be files of one folder: where one is a folder of others, the older ones are left out."""
+    """The paths that can be files of one folder: if a path is also a folder of others, the older ones are left out."""
     kept = set(ages)
     for path in ages:
         for parent in _parents(path):
@@ -94,13 +93,13 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def name_of(path: str) -> str | None:
-    """The path of a file as part of a key; None if it is too long for one."""
+    """The path of a file as part of a key; None if it is too long for a key."""
     name = "/".join(_encoded(segment) for segment in path.split("/"))
     return name if is_key(name) and is_key(f"{OUTPUTS}/{10**9}/{name}") else None
 
 
 def path_of(name: str) -> str | None:
-    """The inverse, for any name: None if it does not lead below a folder, or is none that `name_of` makes."""
+    """The inverse, for any name: None if it does not lead below the folder or is not made by `name_of`."""
     path = os.fsdecode(unquote_to_bytes(name))
     if "\0" in path or any(segment in ("", ".", "..") for segment in path.split("/")):
         return None
@@ -126,7 +125,8 @@ def copy_out(
 ) -> None:
     """Copy an object to a file, a piece at a time; the file appears when it is complete.
 
-    `progress` is told the bytes of each piece. Raises ObjectStoreError, also if the object changed meanwhile, OSError.
+    `progress` is called with the bytes of each piece. Raises ObjectStoreError, also if the object changed meanwhile,
+    OSError.
     """
     partial = target.with_name(f".{secrets.token_hex(8)}.partial")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -148,9 +148,9 @@ def copy_out(
 
 
 class OutputWriter:
-    """Ships what a run changes in its output folder. One thread at a time.
+    """Ships the files that a run changes in its output folder. One thread at a time.
 
-    `complain` is called once with why a file cannot be shipped, `moved` with each piece that is.
+    `complain` is called once with the reason why a file cannot be shipped, `moved` with each shipped piece.
     """
 
     def __init__(
@@ -166,11 +166,11 @@ class OutputWriter:
         self._store, self._folder, self._generation, self._machine = store, folder, generation, machine
         self._complain, self._moved = complain, moved
         self._known: dict[str, tuple[int, int, int]] = {}
-        self._folders: set[str] = set()  # of known files
+        self._folders: set[str] = set()  # states of known files
         self._complaints: set[str] = set()
 
     def take_over(self) -> None:
-        """Bring what earlier generations have left, except files that this machine has. Raises ObjectStoreError,
+        """Fetch the files of earlier generations, except those that this machine has. Raises ObjectStoreError,
         OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path, stored in stored_outputs(self._store, before=self._generation, machine=self._machine).items():
@@ -185,7 +185,7 @@ class OutputWriter:
                 self._know(path, status)
 
     def ship(self) -> None:
-        """Ship new and changed files. A file that is written meanwhile is shipped again by the next call. Raises
+        """Ship new and changed files. The next call ships a file again that is written meanwhile. Raises
         ObjectStoreError."""
         first: ObjectStoreError | None = None
         for number, path in enumerate(files_below(self._folder)):
@@ -207,7 +207,7 @@ class OutputWriter:
                         continue
                 except (StoreUnavailable, StoreThrottled):
                     raise
-                except ObjectStoreError as error:  # of this file, perhaps: the others come first
+                except ObjectStoreError as error:  # perhaps only for this file: the others come first
                     first = first or error
                     continue
             self._know(path, status)
@@ -223,7 +223,7 @@ class OutputWriter:
         self._folders.update(_parents(path))
 
     def _make_room(self, path: str) -> None:
-        """Delete what was a file where `path` has a folder, or below a folder that is now the file `path`."""
+        """Delete earlier files where `path` needs a folder, and those below a folder that is now the file `path`."""
         gone = [parent for parent in _parents(path) if parent in self._known]
         if path in self._folders:
             gone += [each for each in self._known if each.startswith(f"{path}/")]
@@ -235,13 +235,14 @@ class OutputWriter:
             del self._known[each]
 
     def _put(self, path: str, key: str, size_bytes: int) -> bool:
-        """Whether it was shipped, or is gone: as many bytes as it had, or one that grows would take for ever."""
+        """Whether it was shipped or is gone. Ships only its size at the start, because a growing file would take
+        forever."""
         try:
             with open(self._folder / path, "rb") as file:
                 self._store.put_file(key, cast(BinaryIO, _Watched(file, size_bytes, self._moved)))
         except FileNotFoundError:
             return True
-        except OSError as error:  # tried again, as it may be made readable
+        except OSError as error:  # tried again, because it may become readable
             self._refuse(path, f"it cannot be read: {error.strerror}")
             return False
         return True
@@ -253,7 +254,7 @@ class OutputWriter:
 
 
 class _Watched:
-    """The first `most_bytes` of a file; tells when it is read."""
+    """The first `most_bytes` of a file; reports each read."""
 
     def __init__(self, file: BinaryIO, most_bytes: int, moved: Callable[[], None]) -> None:
         self._file, self._most_bytes, self._moved = file, most_bytes, moved
@@ -301,7 +302,7 @@ def _is_below(path: Path, folder: Path) -> bool:
 
 
 def _status(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file does: size, time, and its number on the disk; None if it is no file any more."""
+    """The values that change with a file: size, time and inode number; None if it is no longer a file."""
     try:
         found = os.stat(path)
     except OSError:

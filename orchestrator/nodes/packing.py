@@ -1,8 +1,8 @@
 """Packing: a folder of code as one archive, the same bytes for the same files, for machines without that folder.
 
-`.tradewindignore` in the folder names what stays behind, in the syntax of .gitignore; IGNORED stays behind always. What
-an archive cannot hold safely is refused, with the name of the file: links that lead out of the folder, pipes, sockets
-and devices.
+`.tradewindignore` in the folder names the files to leave out, in the syntax of .gitignore; IGNORED is always left out.
+Entries that an archive cannot hold safely are refused with the name of the file: links that lead out of the folder,
+pipes, sockets and devices.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ _LOOKED_AT_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What would be packed: paths relative to `folder`, sorted, of folders, files and links. `secret_like` are files
-    whose name, folder or beginning is that of a key or password."""
+    """The contents of an archive: sorted paths, relative to `folder`, of folders, files and links. `secret_like` are
+    files whose name, folder or first bytes look like those of a key or password."""
 
     folder: Path
     folders: tuple[str, ...]
@@ -85,17 +85,17 @@ class Contents:
 
 
 def contents(folder: Path, *, without: Sequence[Path] = ()) -> Contents:
-    """What is in a folder of code, except what is ignored and the folders `without`. Raises UsageError."""
+    """The contents of a folder of code, without ignored files and the folders `without`. Raises UsageError."""
     ignored = _ignored(folder)
     apart = {_identity(os.stat(each)) for each in without if os.path.exists(each)}
     found = _Found(folder, os.path.realpath(folder))
     for path, status in _below(folder, ignored, apart):
         found.add(path, status)
         if len(found.files) + len(found.folders) > MOST_FILES:
-            raise _refused(f"{folder} has more than {MOST_FILES:,} files", "leave data out")
+            raise _refused(f"{folder} has more than {MOST_FILES:,} files", "exclude data")
     if found.size_bytes > MOST_BYTES:
         size = f"{found.size_bytes / 1e9:.1f} GB; at most {MOST_BYTES / 1e9:.0f} GB of code is uploaded"
-        raise _refused(f"{folder} has {size}", "leave data out")
+        raise _refused(f"{folder} has {size}", "exclude data")
     secret_like = tuple(path for path in sorted(found.files) if _is_secret_like(folder, path))
     folders, files, links = (tuple(sorted(each)) for each in (found.folders, found.files, found.links))
     return Contents(folder, folders, files, links, found.size_bytes, secret_like)
@@ -118,7 +118,7 @@ def pack(packed: Contents, target: BinaryIO) -> str:
 
 
 class _Found:
-    """What a search has found so far."""
+    """The findings of a search so far."""
 
     def __init__(self, folder: Path, real: str) -> None:
         self._folder, self._real = folder, real
@@ -128,7 +128,7 @@ class _Found:
         self.size_bytes = 0
 
     def add(self, path: str, status: os.stat_result) -> None:
-        """A link that has been deleted meanwhile is left out. Raises UsageError for what cannot be packed."""
+        """Leaves out a link that has been deleted meanwhile. Raises UsageError for an entry that cannot be packed."""
         with suppress(FileNotFoundError):
             self._add(path, status)
 
@@ -170,7 +170,7 @@ def _ignored(folder: Path) -> tuple[Pattern, ...]:
         if not path.is_file():
             raise ValueError("it is not a regular file")
         return patterns(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # also of an undecodable file
+    except (OSError, ValueError) as error:  # also for an undecodable file
         raise UsageError(
             f"{path} cannot be read: {error}", hint="correct it: its syntax is that of .gitignore"
         ) from error
@@ -179,7 +179,7 @@ def _ignored(folder: Path) -> tuple[Pattern, ...]:
 def _below(
     folder: Path, ignored: Sequence[Pattern], apart: set[tuple[int, int]]
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """The path relative to `folder` of everything at any depth that is not ignored, and what it is."""
+    """The path relative to `folder` and the type of every entry, at any depth, that is not ignored."""
     waiting = [""]
     while waiting:
         prefix = waiting.pop()
@@ -225,7 +225,7 @@ def _inside(folder: Path, path: str) -> str:
     target, parent = os.readlink(folder / path), os.path.dirname(path)
     real = os.path.relpath(os.path.realpath(folder / path), os.path.realpath(folder))
     if _leaves(real):
-        raise _refused(f"{folder / path} leads out of train.workdir, to {target}", "replace it by a copy", path)
+        raise _refused(f"{folder / path} leads out of train.workdir, to {target}", "replace it with a copy", path)
     if os.path.isabs(target) or _leaves(os.path.normpath(os.path.join(parent, target))):
         return os.path.relpath(real, parent or ".")
     return target
@@ -263,7 +263,7 @@ def _add_file(archive: tarfile.TarFile, folder: Path, path: str) -> None:
         with open(handle, "rb") as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(0, "it is not a regular file any more")
+                raise OSError(0, "it is no longer a regular file")
             info = _info(path, tarfile.REGTYPE, 0o755 if status.st_mode & stat.S_IXUSR else 0o644)
             info.size = status.st_size
             archive.addfile(info, file)
@@ -280,7 +280,7 @@ def _link(folder: Path, path: str) -> str:
 
 def _changed(folder: Path, path: str, error: OSError) -> UsageError:
     why = error.strerror or str(error)
-    return _refused(f"{folder / path} cannot be packed: {why}", "try again when nothing changes it", path)
+    return _refused(f"{folder / path} cannot be packed: {why}", "try again while no program changes it", path)
 
 
 def _refused(what: str, remedy: str, path: str = "") -> UsageError:

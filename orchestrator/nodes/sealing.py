@@ -1,7 +1,7 @@
-"""Sealing: secrets reach a machine sealed to a key that only its agent's memory has.
+"""Sealing: secrets are sent to a machine sealed to a key that exists only in its agent's memory.
 
 The agent makes a key pair at each start and publishes the public half, with a proof that it has the boot token of its
-user data, so that nobody who can only write to the store is given the secrets. The boot token of a machine is derived
+user data, so write access to the store alone is not enough to get the secrets. The boot token of a machine is derived
 from a key of the installation, because a repeated launch must have the same user data.
 """
 
@@ -25,13 +25,13 @@ def boot_token(installation_key: bytes, launch_token: str) -> str:
 
 
 def proof(token: str, boot: str, public_key: str) -> str:
-    """What an agent publishes with its key to show that it has the boot token."""
+    """The proof that an agent publishes with its key to show that it has the boot token."""
     words = f"node:{boot}:{public_key}".encode(errors="replace")
     return hmac.new(token.encode(), words, sha256).hexdigest()
 
 
 def error_proof(token: str, boot: str, error: str) -> str:
-    """What a machine that cannot be used publishes with the reason (also orchestrator.nodes.boot.program)."""
+    """The proof that an unusable machine publishes with the reason (also orchestrator.nodes.boot.program)."""
     return hmac.new(token.encode(), f"error:{boot}:{error}".encode(errors="replace"), sha256).hexdigest()
 
 
@@ -53,12 +53,14 @@ def public_half(key: PrivateKey) -> str:
 
 
 def seal(public_key: str, run_id: str, secrets: Mapping[str, str]) -> bytes:
-    """The secrets of a run, which only the holder of the key can open. Raises SiteError if the key is none."""
+    """The secrets of a run, which only the holder of the key can open. Raises SiteError if the key is not valid."""
     nacl = _nacl()
     try:
         box = nacl.SealedBox(nacl.PublicKey(bytes.fromhex(public_key)))
     except (ValueError, TypeError) as error:
-        raise SiteError(f"the machine's public key is not valid: {error}", hint="the machine is replaced") from error
+        raise SiteError(
+            f"the machine's public key is not valid: {error}", hint="Tradewind replaces the machine"
+        ) from error
     return bytes(box.encrypt(dumps({"run_id": run_id, "secrets": dict(secrets)}).encode()))
 
 
@@ -69,10 +71,12 @@ def opened(key: PrivateKey, sealed: bytes, run_id: str) -> dict[str, str]:
     try:
         content = loads(dict[str, object], _nacl().SealedBox(key).decrypt(sealed))
         if content["run_id"] != run_id:
-            raise CodecError("is of another run", "run_id")
+            raise CodecError("belongs to another run", "run_id")
         return loads(dict[str, str], dumps(content["secrets"]))
     except (CryptoError, CodecError, KeyError) as error:
-        raise SiteError(f"the secrets of {run_id} cannot be opened: {error}", hint="they are sealed again") from error
+        raise SiteError(
+            f"the secrets of {run_id} cannot be opened: {error}", hint="Tradewind seals them again"
+        ) from error
 
 
 def locked(installation_key: bytes, content: str) -> bytes:
@@ -87,8 +91,8 @@ def unlocked(installation_key: bytes, sealed: bytes) -> str:
     try:
         return bytes(_box(installation_key).decrypt(sealed)).decode()
     except (CryptoError, UnicodeDecodeError) as error:
-        hint = "give each installation its own store_root; if its control.key was lost, its machines are replaced"
-        raise SiteError(f"this cannot be read with the key of this installation: {error}", hint=hint) from error
+        hint = "give each installation its own store_root; if its control.key was lost, Tradewind replaces its machines"
+        raise SiteError(f"this object cannot be read with the key of this installation: {error}", hint=hint) from error
 
 
 def digest(sealed: bytes) -> str:

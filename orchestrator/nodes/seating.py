@@ -1,4 +1,4 @@
-"""Seating: which rank each machine of a gang has, and how the machines of one run find and trust one another.
+"""Seating: gives each machine of a gang its rank, and lets the machines of one run find and trust one another.
 
 All of them run the same user data. Each claims the first free rank; it keeps it if its agent starts again during the
 same boot, and a machine that boots a second time gets none. Machines of other hosts reach one another at the addresses
@@ -26,7 +26,7 @@ from trainers.errors import ObjectStoreError, StoreDenied
 
 LOOPBACK = "127.0.0.1"
 DECLARED_ADDRESS = "TRADEWIND_ADDRESS"
-"""Environment variable of a machine: the IP address at which its provider says that the others reach it."""
+"""Environment variable of a machine: the IP address at which the others reach it, according to its provider."""
 PORTS = "the TCP ports of net.ipv4.ip_local_port_range (32768 to 60999, unless changed)"
 REACH_S = 15.0
 _NO_HOST = "192.0.2.1"  # reserved for documentation: nothing is sent there
@@ -37,8 +37,8 @@ _SIOCGIFADDR = 0x8915  # netdevice(7)
 @dataclass(frozen=True, slots=True)
 class Seat:
     """The place of a machine in its run: its `rank` among `nodes` machines, and the IP `address` at which the others
-    reach it. Several share the secret `token` of their Ray cluster, whose address is `head`, except for rank 0, which
-    starts it."""
+    reach it. They share the secret `token` of their Ray cluster. `head` is its address (rank 0 starts it and has
+    none)."""
 
     rank: int = 0
     nodes: int = 1
@@ -48,20 +48,20 @@ class Seat:
 
 
 class Door(Protocol):
-    """What a machine without a rank can ask about one: a Channel, or the Contact of a machine without credentials.
-    Methods raise ObjectStoreError."""
+    """The requests of a machine without a rank about a rank: a Channel, or the Contact of a machine without
+    credentials. Methods raise ObjectStoreError."""
 
     def claim(self, by: str) -> str:
-        """Claim the rank; returns whose it is."""
+        """Claim the rank; returns its owner."""
         ...
 
     def facts(self) -> NodeFacts | None:
-        """What the machine with this rank published. Raises Garbled."""
+        """The facts that the machine with this rank has published. Raises Garbled."""
         ...
 
 
 class PeerUnreachable(Exception):
-    """The machines of this run do not reach one another: says which, and the remedy."""
+    """Machines of this run do not reach one another; names them and the remedy."""
 
 
 def take_seat(doors: Sequence[Door], *, instance: str, boot: str) -> int | None:
@@ -86,8 +86,8 @@ def seated(
     endpoint: str,
     say: Callable[[str], None],
 ) -> Seat | None:
-    """This machine's seat among several, as soon as it can be taken; None if it gets none. `url` is that of the store,
-    `endpoint` that of its server, if it is not that of a cloud. Raises PeerUnreachable, StoreDenied."""
+    """This machine's seat among several, as soon as it can be taken; None if it gets none. `url` is the store's URL,
+    `endpoint` the URL of its server if that is not a cloud's. Raises PeerUnreachable, StoreDenied."""
     while True:
         try:
             rank = take_seat(doors, instance=instance_id(), boot=boot)
@@ -122,10 +122,10 @@ def reach(address: str, who: str, patience_s: float = REACH_S, *, whom: str = "m
 
 
 def remedy() -> str:
-    """What to do about machines that do not reach one another."""
+    """The remedy for machines that do not reach one another."""
     return (
         f"Machines of one run must reach one another on {PORTS}: allow that in their firewalls, declare other "
-        "addresses (peer_address, for machines that you own), or give machines of separate networks another region"
+        "addresses (peer_address, for your own machines), or give machines of separate networks another region"
     )
 
 
@@ -147,13 +147,13 @@ def cluster_token(boot_token: str) -> str:
 
 
 def instance_id() -> str:
-    """What tells this machine from others: the provider's id, else the host's name."""
+    """The identity of this machine: the provider's id, otherwise the host's name."""
     return (os.environ.get("TRADEWIND_INSTANCE_ID") or socket.gethostname()).replace(" ", "-")
 
 
 def own_address(url: str, endpoint: str, rank: int) -> str:
-    """The IP address at which the other machines of the run reach this one: the declared one, else that from which it
-    reaches the store. The machines of one host have different loopback addresses."""
+    """The IP address at which the other machines of the run reach this one: the declared address, otherwise the one
+    from which it reaches the store. The machines of one host have different loopback addresses."""
     if declared := os.environ.get(DECLARED_ADDRESS):
         return declared
     found = LOOPBACK if "://" not in url else _source_address(urlsplit(endpoint).hostname or _NO_HOST)
@@ -170,8 +170,8 @@ def _source_address(host: str) -> str:
 
 
 def network_variables(seat: Seat) -> Mapping[str, str]:
-    """What makes gloo and NCCL use the interface with the seat's address. Otherwise gloo uses that of the host's name,
-    which on many systems is the loopback interface."""
+    """The variables that make gloo and NCCL use the interface with the seat's address. By default, gloo uses the
+    interface of the host's name, which on many systems is the loopback interface."""
     if seat.nodes == 1 or seat.address.startswith("127.") or (name := _interface(seat.address)) is None:
         return {}
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
@@ -182,7 +182,7 @@ def _interface(address: str) -> str | None:
     wanted = socket.inet_aton(address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # it has none
+            with suppress(OSError):  # it has no IPv4 address
                 if fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))[20:24] == wanted:
                     return name
     return None

@@ -2,7 +2,7 @@
 
     python -m orchestrator.nodes.session [FOLDER...]
 
-What a machine executes when its agent has ended, however that was. It deletes these folders.
+A machine runs this after its agent has ended for any reason. It deletes these folders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from providers.errors import ProviderError
 def end_session(session: int) -> None:
     """Kill every process of a session except this one, in any process group, until none is left.
 
-    Raises SiteError with those that do not die.
+    Raises SiteError with the processes that do not end.
     """
     try:
         processes.kill_session(session)

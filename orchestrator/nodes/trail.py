@@ -1,9 +1,9 @@
-"""Trails: files that a run appends to, such as its log, as pieces in a store, which can be read while it runs.
+"""Trails: files that a run appends to, such as its log, stored as pieces that can be read while it runs.
 
-A piece is at most PIECE_BYTES of the file; only the last one grows. It is a sequence of gzip members, one for each time
-that something was added, so that a reader fetches only what is new; and it is replaced as a whole, so that no piece is
-ever half written and the number of objects stays small. A piece with fewer bytes ends with an empty member: very small
-additions take more space packed than not.
+A piece is at most PIECE_BYTES of the file; only the last one grows. It is a sequence of gzip members, one per addition,
+so a reader fetches only new bytes. It is replaced as a whole, so no piece is ever half written and the number of
+objects stays small. A piece with fewer bytes ends with an empty member: very small additions are larger compressed than
+not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOGS = "logs"
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 4 << 30
 FULL_BYTES = PIECE_BYTES
-"""Packed: a piece that has more ends."""
+"""Compressed size at which a piece ends."""
 MOST_PACKED_BYTES = 2 * PIECE_BYTES
 LEVEL = 6
 _END = gzip.compress(b"", LEVEL, mtime=0)
@@ -28,12 +28,12 @@ _GZIP = 31  # wbits: zlib.h
 
 
 def log_prefix(run_id: str, rank: int = 0) -> str:
-    """Where the log of a run's machine is, below the place of its job."""
+    """The key of the log of a run's machine, below the place of its job."""
     return f"{LOGS}/{run_id}/{rank}"
 
 
 def metrics_prefix(run_id: str, rank: int = 0) -> str:
-    """Where its metrics are."""
+    """The key of its metrics."""
     return f"{log_prefix(run_id, rank)}/metrics"
 
 
@@ -42,17 +42,17 @@ class TrailWriter:
 
     def __init__(self, store: ObjectStore, prefix: str, path: Path) -> None:
         self._store, self._prefix, self._path = store, prefix, path
-        self._number = self._size_bytes = 0  # of the present piece
+        self._number = self._size_bytes = 0  # of the current piece
         self._packed = b""
         self._shipped = 0
         self._pending: tuple[int, bytes] | None = (
-            None  # what was tried last: how long the piece is then, and its content
+            None  # the last attempt: the resulting length of the piece, and its content
         )
         self._stopped = False
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of the file has not been shipped."""
+        """How many bytes of the file have not been shipped."""
         if self._stopped:
             return 0
         try:
@@ -61,7 +61,7 @@ class TrailWriter:
             return 0
 
     def ship(self) -> None:
-        """Ship what has been added, until the end of the present piece. Raises ObjectStoreError, OSError."""
+        """Ship the additions, until the end of the current piece. Raises ObjectStoreError, OSError."""
         if self._pending is None:
             self._pending = self._next()
         if self._pending is None:
@@ -88,7 +88,7 @@ class TrailWriter:
 
 
 class TrailReader:
-    """Reads what a TrailWriter has shipped so far, whatever its machine may have written instead."""
+    """Reads the data that a TrailWriter has shipped so far; tolerates any other content from the machine."""
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
         self._store, self._prefix = store, prefix
@@ -97,7 +97,7 @@ class TrailReader:
         self._member, self._is_empty = zlib.decompressobj(_GZIP), True
 
     def news(self) -> Iterator[bytes]:
-        """What was added since the last call. Raises ObjectStoreError."""
+        """The bytes added since the last call. Raises ObjectStoreError."""
         while True:
             key = f"{self._prefix}/{self._number}"
             packed = self._store.get_range(key, self._read_bytes, self._read_bytes + MOST_PACKED_BYTES)

@@ -28,7 +28,7 @@ _SUBMIT = "submit the job again"
 
 
 class CodeError(SiteError):
-    """The code cannot be had, on this machine or on any other."""
+    """The code is not available, on this machine or any other."""
 
 
 def code_key(digest: str) -> str:
@@ -39,7 +39,7 @@ def code_key(digest: str) -> str:
 def unpacked(store: ObjectStore, digest: str, folder: Path) -> Path:
     """The folder with the code of this digest below `folder`; fetched and unpacked if it is not there yet.
 
-    Processes that do this at the same time do it once. Raises CodeError, ObjectStoreError, OSError.
+    Concurrent processes do this only once. Raises CodeError, ObjectStoreError, OSError.
     """
     target = folder / digest
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _fetch(store: ObjectStore, digest: str, archive: Path) -> None:
     key = code_key(digest)
     found, hashed = store.head(key), hashlib.sha256()
     if found is None:
-        raise CodeError(f"the code of this job is not in the store any more: {store.where(key)}", hint=_SUBMIT)
+        raise CodeError(f"the code of this job is no longer in the store: {store.where(key)}", hint=_SUBMIT)
     if found.size_bytes > MOST_PACKED_BYTES:
         raise CodeError(
             f"{store.where(key)} has {found.size_bytes} bytes; the limit is {MOST_PACKED_BYTES}", hint=_SUBMIT
@@ -82,7 +82,7 @@ def _fetch(store: ObjectStore, digest: str, archive: Path) -> None:
             hashed.update(piece)
             file.write(piece)
     if hashed.hexdigest() != digest:
-        raise CodeError(f"{store.where(key)} is damaged: its bytes are not those that were uploaded", hint=_SUBMIT)
+        raise CodeError(f"{store.where(key)} is damaged: it differs from the uploaded archive", hint=_SUBMIT)
 
 
 def extract(archive: Path, target: Path) -> None:

@@ -49,7 +49,9 @@ def test_a_raylet_that_fails_to_start_twice_is_started_a_third_time(tradewind: T
     assert [each.id for each in tradewind.runs(job)] == [run.id], tradewind.story(job)
     (log,) = tradewind.installation.config.state_dir.rglob(f"{run.instance_id}/output.log")
     said = log.read_text()
-    assert [f"start {attempt} of 3 failed: a process of it died" in said for attempt in (1, 2)] == [True, True], said
+    assert [f"start {attempt} of 3 failed: one of its processes died" in said for attempt in (1, 2)] == [True, True], (
+        said
+    )
 
 
 def test_every_process_of_a_machine_listens_on_the_loopback_interface_alone(tradewind: Tradewind, job: str) -> None:

@@ -17,7 +17,7 @@ def parted(home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch) -> list
 
     def answer(_run_id: str) -> bool:
         if not answers:
-            raise SiteError("the store does not answer", hint="it is asked again")
+            raise SiteError("the store does not answer", hint="Tradewind tries again")
         return answers[-1]
 
     monkeypatch.setattr(home.site, "parted", answer)

@@ -81,7 +81,7 @@ def test_one_that_fails_costs_the_jobs_retries_and_blames_no_offer(home: Simulat
 def test_one_that_would_fail_on_every_machine_ends_the_job(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home.site.set_up_takes(5.0, lambda _: "the code of this job is not in the store any more")
+    home.site.set_up_takes(5.0, lambda _: "the code of this job is no longer in the store")
     reports = home.site.reports
 
     def permanent(run_ids: Sequence[str]) -> Mapping[str, RunReport]:

@@ -1,1 +1,1 @@
-"""Access: credentials for the store, limited to one job, that machines are lent and that are renewed in time."""
+"""Access: credentials for the store, limited to one job, which are lent to machines and renewed in time."""

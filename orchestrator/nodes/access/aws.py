@@ -1,8 +1,8 @@
-"""Grants of S3: credentials that are limited to a scope and a time, from the security token service (AWS STS).
+"""Grants of S3: credentials limited in scope and time, from the security token service (AWS STS).
 
-The policy of a session cannot give more rights than the credentials that ask for it.
-https://docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html and API_AssumeRole.html; both take a
-session policy, and return no more rights than it names.
+The policy of a session cannot grant more rights than the requesting credentials have.
+https://docs.aws.amazon.com/STS/latest/APIReference/API_GetFederationToken.html and API_AssumeRole.html; both accept a
+session policy and return no more rights than it names.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from orchestrator.nodes.access.signing import (
 from trainers.objects.services import Place as Folder
 
 LASTS_S = (43_200, 3_600)
-"""The longest is asked for first: a machine must survive a control plane that is away for hours. Roles allow less
-unless they say otherwise, as do the credentials of an account's root user."""
+"""The longest duration is requested first: a machine must survive a control plane that is away for hours. Roles allow
+less by default, as do the credentials of an account's root user."""
 SHARED_S = 43_200
 MOST_CHARACTERS = 2048  # of a session policy
 ANSWER_S = 10.0
@@ -41,8 +41,8 @@ _RENEW = {"RequestLimitExceeded", "Throttling", "ThrottlingException", "ServiceU
 
 
 class AwsGrants:
-    """Implements Grants. `role` is a role to assume; without one, a federation token of this process's user is asked
-    for."""
+    """Implements Grants. `role` is a role to assume; without one, a federation token of this process's user is
+    requested."""
 
     variables = ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ALLOW_HTTP")
 
@@ -52,7 +52,7 @@ class AwsGrants:
         self._now, self._role, self._share, self._environ = now, role, share, environ
 
     def signer(self, scope: Scope, for_s: int) -> Signer:  # noqa: ARG002
-        """See Issuer.signer: each of its URLs allows one kind of request of one object."""
+        """See Issuer.signer: each of its URLs allows one kind of request for one object."""
         return Presigner(own_credentials(self._environ), Place.of(self._environ), self._now(), for_s)
 
     def issue(self, scope: Scope, name: str) -> Issued:
@@ -88,16 +88,16 @@ class AwsGrants:
             if code == "ValidationError" and "DurationSeconds" in message:
                 raise _TooLong(why) from error
             if code in _RENEW or error.code >= 500:
-                raise SiteError(why, hint="it is asked again") from error
+                raise SiteError(why, hint="Tradewind tries again") from error
             raise NoLimitedAccess(why, hint=_HINT) from error
         except OSError as error:
-            hint = "check the network and AWS_ENDPOINT_URL_STS; it is asked again"
+            hint = "check the network and AWS_ENDPOINT_URL_STS; Tradewind tries again"
             raise SiteError(f"{place.endpoint} does not answer: {error}", hint=hint) from error
 
 
 _HINT = (
     "allow sts:GetFederationToken to the user whose key the control plane has, or set machines.role to a role that it "
-    "may assume; where the store has no such service, machines.share_credentials lends machines the control plane's "
+    "may assume; if the store has no such service, machines.share_credentials lends machines the control plane's "
     "own credentials"
 )
 
@@ -107,7 +107,7 @@ class _TooLong(Exception):
 
 
 def _place(environ: Mapping[str, str]) -> Place:
-    """Where the service answers: a store with its own endpoint has its own."""
+    """The endpoint of the service: a store with its own endpoint has its own service."""
     region = region_of(environ)
     own = (environ.get(name) for name in ("AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"))
     endpoint = next(filter(None, own), f"https://sts.{region}.{domain(region)}")
@@ -165,10 +165,10 @@ def document(scope: Scope, region: str) -> str:
     written = json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
     if len(written) > MOST_CHARACTERS:
         hint = "shorten the prefixes in store_root and checkpoint.to"
-        raise SiteError(f"the rights of a machine take {len(written)} characters, too many for AWS", hint=hint)
+        raise SiteError(f"the session policy of a machine has {len(written)} characters, too many for AWS", hint=hint)
     return written
 
 
 def _literal(prefix: str) -> str:
-    """A prefix in which nothing is a wildcard or a variable of a policy."""
+    """A prefix without wildcards or policy variables."""
     return "".join({"*": "${*}", "?": "${?}", "$": "${$}"}.get(letter, letter) for letter in prefix)

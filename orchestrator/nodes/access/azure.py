@@ -1,7 +1,7 @@
 """Grants of Azure Blob Storage: shared access signatures, each for one folder or one blob.
 
-They are signed with a key that the account's own users get for a while (user delegation), or with the account's key if
-the control plane has that. Folders exist only in accounts with a hierarchical namespace.
+They are signed with a temporary key of a user of the account (user delegation), or with the account's key if the
+control plane has it. Folders exist only in accounts with a hierarchical namespace.
 https://learn.microsoft.com/en-us/rest/api/storageservices/create-user-delegation-sas
 https://learn.microsoft.com/en-us/rest/api/storageservices/get-account-information
 """
@@ -21,7 +21,7 @@ from orchestrator.nodes.access.grants import Issued, NoLimitedAccess, Signer
 from orchestrator.nodes.access.scope import Scope
 
 LASTS_S = 43_200
-EARLY_S = 900  # by which signatures begin in the past: clocks differ
+EARLY_S = 900  # signatures begin this far in the past, because clocks differ
 ANSWER_S = 10
 READ, WRITE = "rl", "racwdl"
 KEYS = ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCESS_KEY", "AZURE_STORAGE_MASTER_KEY")
@@ -30,9 +30,9 @@ _HINT = (
     "machines.share_credentials lends machines the whole container"
 )
 _FLAT = (
-    "only in a storage account with a hierarchical namespace can access be limited to folders: name another account "
-    "(AZURE_STORAGE_ACCOUNT_NAME), which tradewind up --cloud azure makes so; or machines.share_credentials lends "
-    "machines the whole container"
+    "access can be limited to folders only in a storage account with a hierarchical namespace: name another account "
+    "(AZURE_STORAGE_ACCOUNT_NAME), which tradewind up --cloud azure creates in this way; or "
+    "machines.share_credentials lends machines the whole container"
 )
 
 
@@ -45,7 +45,7 @@ class AzureGrants:
         self, now: Callable[[], datetime], *, role: str | None, share: bool, environ: Mapping[str, str]
     ) -> None:
         if role is not None:
-            raise SiteError("Azure's storage knows no role that lends access", hint="unset machines.role")
+            raise SiteError("Azure's storage has no role that lends access", hint="unset machines.role")
         self._now, self._share, self._environ = now, share, environ
         self._has_folders = False
 
@@ -63,14 +63,14 @@ class AzureGrants:
         return Issued(values, LASTS_S)
 
     def signer(self, scope: Scope, for_s: int) -> Signer:  # noqa: ARG002
-        """See Issuer.signer: each of its URLs allows one kind of request of one blob."""
+        """See Issuer.signer: each of its URLs allows one kind of request for one blob."""
         return BlobSigner(self._endpoint, self._signing(for_s))
 
     @property
     def _account(self) -> str:
         account = self._environ.get("AZURE_STORAGE_ACCOUNT_NAME")
         if not account:
-            raise SiteError("the storage account is not named", hint="set AZURE_STORAGE_ACCOUNT_NAME")
+            raise SiteError("no storage account is named", hint="set AZURE_STORAGE_ACCOUNT_NAME")
         return account
 
     @property
@@ -97,7 +97,7 @@ class AzureGrants:
         """Raises NoLimitedAccess, SiteError."""
         self._has_folders = bool(self._asked(lambda service: service.get_account_information()["is_hns_enabled"]))
         if not self._has_folders:
-            why = f"the storage account {self._account} has no folders to which access can be limited"
+            why = f"the storage account {self._account} does not support limiting access to folders"
             raise NoLimitedAccess(why, hint=_FLAT)
 
     def _asked(self, question: Callable[[Any], Any]) -> Any:
@@ -108,7 +108,7 @@ class AzureGrants:
             from azure.storage.blob import BlobServiceClient
         except ModuleNotFoundError as error:
             raise SiteError(
-                "access to az:// is lent through azure-storage-file-datalake, which is not installed",
+                "lending access to az:// needs azure-storage-file-datalake, which is not installed",
                 hint="pip install 'tradewind[azure]'",
             ) from error
         key = self._key
@@ -131,17 +131,19 @@ class AzureGrants:
             why = f"{self._endpoint} issues no access limited to a job: {_first(error)}"
             if error.status_code in range(400, 500) and error.status_code not in (408, 429):
                 raise NoLimitedAccess(why, hint=_HINT) from error
-            raise SiteError(why, hint="it is asked again") from error
+            raise SiteError(why, hint="Tradewind tries again") from error
         except exceptions.AzureError as error:
-            raise SiteError(f"{self._endpoint} does not answer: {_first(error)}", hint="it is asked again") from error
-        except (ValueError, TypeError, AttributeError) as error:  # of what is not in the answer, and of plain HTTP
-            what = f"{self._endpoint} cannot be asked for access limited to a job: {_first(error)}"
-            raise SiteError(what, hint="check AZURE_STORAGE_ENDPOINT; it is asked again") from error
+            raise SiteError(
+                f"{self._endpoint} does not answer: {_first(error)}", hint="Tradewind tries again"
+            ) from error
+        except (ValueError, TypeError, AttributeError) as error:  # for a missing part of the answer, and for plain HTTP
+            what = f"a request to {self._endpoint} for access limited to a job failed: {_first(error)}"
+            raise SiteError(what, hint="check AZURE_STORAGE_ENDPOINT; Tradewind tries again") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Signing:
-    """Signs from `begins` to `ends`. `key` is the account's, or one of user delegation."""
+    """Makes signatures that are valid from `begins` to `ends`. `key` is the account's key or a user delegation key."""
 
     account: str
     key: Any
@@ -191,11 +193,13 @@ class BlobSigner:
 
 
 def _require_key(key: str) -> None:
-    """Raises SiteError if this is no key of a storage account, without showing it."""
+    """Raises SiteError if this is not the key of a storage account, without showing it."""
     try:
         base64.b64decode(key, validate=True)
     except ValueError as error:
-        raise SiteError("AZURE_STORAGE_ACCOUNT_KEY is not base64", hint="copy it from the account again") from error
+        raise SiteError(
+            "AZURE_STORAGE_ACCOUNT_KEY is not base64", hint="copy the key from the account again"
+        ) from error
 
 
 def _first(error: Exception) -> str:

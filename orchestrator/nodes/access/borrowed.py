@@ -1,4 +1,4 @@
-"""Borrowed: the access to the store that a machine's agent has in memory, for itself and for its job's program."""
+"""Borrowed: a machine's access to the store, kept in its agent's memory for the agent and the job's program."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from nacl.public import PrivateKey
 
 MOST_S = 7 * 86_400.0
-LOOK_PARTS = 12  # of the time that credentials last: how often the agent looks for newer ones
+LOOK_PARTS = 12  # the agent looks for newer credentials after this fraction of their lifetime
 
 
 class Access(Protocol):
-    """How a trainer reaches checkpoints in a bucket."""
+    """A trainer's access to checkpoints in a bucket."""
 
     def variables(self) -> Mapping[str, str]:
-        """Environment variables for it."""
+        """Environment variables for the trainer."""
         ...
 
     def take(self, sealed: bytes) -> bool:
@@ -41,7 +41,7 @@ class Access(Protocol):
 
 
 class OwnAccess:
-    """The variables that the agent was started with."""
+    """Access by the variables that the agent was started with."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = dict(variables)
@@ -51,18 +51,17 @@ class OwnAccess:
         return self._variables
 
     def take(self, sealed: bytes) -> bool:  # noqa: ARG002
-        """See Access.take. Nothing is lent to this one."""
+        """See Access.take. Nothing is lent in this case."""
         return False
 
     def refresh(self, read: Callable[[], bytes | None]) -> None:
-        """See Access.refresh. These do not change."""
+        """See Access.refresh. These credentials do not change."""
 
 
 class BorrowedAccess:
-    """Credentials that the control plane has sealed to the agent's key, and replaces before they expire.
-
-    `plain` are the other variables that lead to the store. Programs of the job get them from an endpoint on the
-    loopback interface (trainers.objects.credentials), so that they always have the newest.
+    """Credentials that the control plane has sealed to the agent's key, and replaces before they expire. `plain` are
+    the other variables for the store. Programs of the job get them from an endpoint on the loopback interface
+    (trainers.objects.credentials), so that they always have the newest.
     """
 
     def __init__(
@@ -81,18 +80,20 @@ class BorrowedAccess:
         self._starting = threading.Lock()
 
     def take(self, sealed: bytes) -> bool:
-        """Use these credentials from now on; False if they are the present ones. Raises SiteError if they are for
-        another machine or damaged."""
+        """Use these credentials from now on; False if they are already in use. Raises SiteError if they are for another
+        machine or damaged."""
         self._looked_at = self._monotonic()
         if sealed == self._seen:
             return False
         content = sealing.opened(self._key, sealed, purpose(self._token))
         try:
             for_s = float(content.pop("for_s"))
-            if not 0 < for_s <= MOST_S:  # whoever can write here can seal
+            if not 0 < for_s <= MOST_S:  # anyone with write access here can seal
                 raise ValueError(for_s)
         except (KeyError, ValueError) as error:
-            raise SiteError("the credentials do not say how long they last", hint="they are read again") from error
+            raise SiteError(
+                "the credentials do not state how long they are valid", hint="Tradewind reads them again"
+            ) from error
         self._seen, self._content, self._for_s, self._taken_at = sealed, content, for_s, self._looked_at
         return True
 
@@ -104,13 +105,13 @@ class BorrowedAccess:
                 self.take(sealed)
 
     def credentials(self) -> Lent:
-        """The present ones. `expires_at` is by this machine's clock."""
+        """The current credentials. `expires_at` is by this machine's clock."""
         content, left_s = self._content, self._taken_at + self._for_s - self._monotonic()
         asked_again_s = min(left_s, self._for_s / LOOK_PARTS)
         return Lent(content, datetime.now(UTC) + timedelta(seconds=asked_again_s))  # noqa: TID251
 
     def variables(self) -> Mapping[str, str]:
-        """See Access.variables. They contain no credentials, only where to ask for them."""
+        """See Access.variables. They contain no credentials, only the address of the endpoint that serves them."""
         with self._starting:
             if self._endpoint is None:
                 aws = "AWS_ACCESS_KEY_ID" in self._content
@@ -120,7 +121,7 @@ class BorrowedAccess:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How an endpoint answers: in which words, and by which variables programs find it."""
+    """The form of an endpoint's answers, and the variables by which programs find it."""
 
     where: str
     with_token: str
@@ -145,7 +146,7 @@ _OWN = _Form(WHERE, WITH, _own_words)
 
 
 class _Endpoint:
-    """Answers who has its token."""
+    """Answers requests that carry its token."""
 
     def __init__(self, credentials: Callable[[], Lent], form: _Form) -> None:
         self._token, self._form = secrets.token_hex(24), form

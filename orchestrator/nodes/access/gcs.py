@@ -1,7 +1,7 @@
-"""Grants of Google Cloud Storage: access tokens with a boundary.
+"""Grants of Google Cloud Storage: access tokens with a credential access boundary.
 
-A boundary limits what a token reaches, and cannot extend it. Tokens last for an hour, or for up to 12 hours if those of
-a service account are asked for (machines.role) and the organisation allows that
+A boundary limits what a token reaches and cannot extend it. Tokens last for an hour, or for up to 12 hours if they are
+a service account's (machines.role) and the organisation allows that
 (constraints/iam.allowServiceAccountCredentialLifetimeExtension). Buckets need uniform bucket-level access.
 https://cloud.google.com/iam/docs/downscoping-short-lived-credentials
 https://cloud.google.com/iam/docs/create-short-lived-credentials-direct
@@ -25,22 +25,22 @@ STORAGE, TOKENS = "https://storage.googleapis.com", "https://sts.googleapis.com"
 LASTS_S = 3_600
 LONGEST_S = 43_200
 LEAST_S = 600
-"""A machine may take so long from its order to its first contact. The token of a machine's service account is the same
-until five minutes before its end, whoever asks for it."""
+"""A machine may take this long from its order to its first contact. Every request for the token of a machine's service
+account returns the same token until five minutes before it expires."""
 ANSWER_S = 10.0
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 USER, VIEWER, CREATOR = (f"inRole:roles/storage.object{role}" for role in ("User", "Viewer", "Creator"))
 _ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _HINT = (
-    "give the control plane's account the role roles/storage.objectUser on the bucket, switch on the bucket's uniform "
+    "give the control plane's account the role roles/storage.objectUser on the bucket, enable the bucket's uniform "
     "bucket-level access, and enable the Security Token Service API"
 )
 _SHARING = "; machines.share_credentials lends machines the control plane's own token"
 
 
 class GcsGrants:
-    """Implements Grants. `role` is the e-mail address of a service account whose tokens are asked for."""
+    """Implements Grants. `role` is the e-mail address of a service account whose tokens are requested."""
 
     variables = ("GOOGLE_BASE_URL", "GOOGLE_ALLOW_HTTP")
 
@@ -56,34 +56,35 @@ class GcsGrants:
         return self._issued(boundary, _HINT + _SHARING, LONGEST_S)
 
     def signer(self, scope: Scope, for_s: int) -> Signer:
-        """See Issuer.signer. Its requests have a token with which objects of `scope.writes` are created and read, and
-        those of `scope.reads` read; none is replaced or deleted. It is never the own one: user data is not sealed."""
+        """See Issuer.signer. Its requests carry a token that can create and read objects of `scope.writes` and read
+        those of `scope.reads`, but replace or delete none. It is never the control plane's own token, because user data
+        is not sealed."""
         writes, reads = scope.places()
         issued = self._issued([*rules(writes, CREATOR), *rules((*writes, *reads), VIEWER)], _HINT, for_s)
         if issued.for_s < min(for_s, LEAST_S):
             raise SiteError(
                 f"Google's token of the control plane ends in {issued.for_s:.0f} s, too soon for a machine to start",
-                hint="it is asked again; tokens of a service account (machines.role) last as long as is asked",
+                hint="Tradewind tries again; tokens of a service account (machines.role) last as long as requested",
             )
         endpoint = (self._environ.get("GOOGLE_BASE_URL") or STORAGE).rstrip("/")
         return TokenSigner(endpoint, {"Authorization": f"Bearer {issued.values[BEARER]}"})
 
     def _issued(self, boundary: Sequence[Mapping[str, Any]] | None, hint: str, longest_s: int) -> Issued:
-        """A token with this boundary, the own one if there is none, for `longest_s` if Google allows to say so. Raises
-        NoLimitedAccess, SiteError."""
+        """A token with this boundary (without one, the control plane's own token), valid for `longest_s` if Google
+        allows a choice. Raises NoLimitedAccess, SiteError."""
         try:
             from google.auth import exceptions
             from google.auth.transport.requests import Request
             from google.oauth2.sts import Client
         except ModuleNotFoundError as error:
             raise SiteError(
-                "access to gs:// is lent through google-auth, which is not installed",
+                "lending access to gs:// needs google-auth, which is not installed",
                 hint="pip install 'tradewind[gcp]'",
             ) from error
         send = Request()
 
         def request(*args: Any, **options: Any) -> Any:
-            """Google's libraries take a service that is busy for one that refuses."""
+            """Google's libraries report a busy service as a refusal."""
             answer = send(*args, **{"timeout": ANSWER_S, **options})
             if answer.status in (408, 429) or answer.status >= 500:
                 raise exceptions.TransportError(f"status {answer.status}")
@@ -109,11 +110,11 @@ class GcsGrants:
         except (exceptions.OAuthError, exceptions.RefreshError) as error:
             why = str(error.args[0] if error.args else error)[:300]
             if getattr(error, "retryable", False):
-                raise SiteError(f"Google's token service is busy: {why}", hint="it is asked again") from error
+                raise SiteError(f"Google's token service is busy: {why}", hint="Tradewind tries again") from error
             raise NoLimitedAccess(f"Google issues no access token limited to a job: {why}", hint=hint) from error
         except exceptions.GoogleAuthError as error:
-            raise SiteError(f"Google's token service does not answer: {error}", hint="it is asked again") from error
-        except (ValueError, TypeError, KeyError) as error:  # no JSON, or of another form
+            raise SiteError(f"Google's token service does not answer: {error}", hint="Tradewind tries again") from error
+        except (ValueError, TypeError, KeyError) as error:  # not JSON, or of another form
             raise _no_answer(error) from error
         return _issued(answer, for_s)
 
@@ -143,15 +144,15 @@ class GcsGrants:
         return str(asked.token), self._left_s(asked)
 
     def _left_s(self, credentials: Any) -> float:
-        """`expiry` of google.auth is in UTC without saying so."""
+        """google.auth's `expiry` is in UTC but has no time zone."""
         if credentials.expiry is None:
             return LASTS_S
         return float(max(60.0, (credentials.expiry.replace(tzinfo=UTC) - self._now()).total_seconds()))
 
 
 def _issued(answer: Mapping[str, Any], for_s: float) -> Issued:
-    """What the token service answers, for at most `for_s`: no limited token outlives the one that it was made from.
-    Raises SiteError if it is no token."""
+    """The token in the service's answer, for at most `for_s`: a limited token does not outlive the token that it was
+    made from. Raises SiteError if the answer has no token."""
     try:
         token, lasts_s = answer["access_token"], float(answer.get("expires_in") or for_s)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -162,7 +163,7 @@ def _issued(answer: Mapping[str, Any], for_s: float) -> Issued:
 
 
 def _no_answer(why: object) -> SiteError:
-    return SiteError(f"the answer of Google's token service is not understood: {why!s}", hint="it is asked again")
+    return SiteError(f"the answer of Google's token service is not valid: {why!s}", hint="Tradewind tries again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class TokenSigner:
 
 
 def rules(places: Sequence[Place], role: str, *, lists: bool = False) -> list[dict[str, Any]]:
-    """The rules of a boundary that allows what the role may to objects of these folders and, if `lists`, to list them:
+    """The rules of a boundary that allows the role's actions on objects of these folders and, if `lists`, listing them:
     one rule per bucket."""
     found = []
     for bucket in sorted({place.bucket for place in places}):
@@ -200,5 +201,5 @@ def rules(places: Sequence[Place], role: str, *, lists: bool = False) -> list[di
 
 
 def _quoted(text: str) -> str:
-    """As part of a string of the Common Expression Language."""
+    """Escaped for a string of the Common Expression Language."""
     return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,4 +1,4 @@
-"""Grants: what the store of each cloud gives out to machines."""
+"""Grants: the credentials and signed requests that each cloud's store gives to machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from orchestrator.nodes.access.scope import Scope
 
 
 class NoLimitedAccess(SiteError):
-    """The store gives out no credentials that are limited to a job."""
+    """The store does not issue credentials limited to a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Issued:
 
 
 class Signer(Protocol):
-    """Makes requests that whoever has them can send until they expire.
+    """Makes signed requests that any holder can send until they expire.
 
     A request's URL is `endpoint` + its path + "?" + `query` and `suffix`, joined by "&"; every one has `headers`, and
     one that creates an object, `once`, too.
@@ -36,30 +36,30 @@ class Signer(Protocol):
 
     @property
     def query(self) -> str:
-        """What all URLs share."""
+        """The part that all URLs share."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Of all requests."""
+        """The headers of all requests."""
         ...
 
     @property
     def once(self) -> Mapping[str, str]:
-        """Of those that create an object if it is absent."""
+        """The additional headers of requests that create an object if it is absent."""
         ...
 
     def suffix(self, method: str, path: str, *, if_absent: bool = False) -> str:
-        """What is the URL's own, of a path /bucket/key, which is quoted."""
+        """The part specific to one URL, for a quoted path /bucket/key."""
         ...
 
 
 class Grants(Protocol):
-    """Of one cloud."""
+    """The grants of one cloud."""
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Those that lead to its stores, and are no secret."""
+        """The variables that lead to its stores and are not secret."""
         ...
 
     def issue(self, scope: Scope, name: str) -> Issued:

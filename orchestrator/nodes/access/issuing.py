@@ -1,5 +1,5 @@
-"""Issuing: credentials that are limited to a scope and a time, from the cloud of the store; and the requests that a
-machine without credentials may send."""
+"""Issuing: credentials limited in scope and time, from the store's cloud, and the requests that a machine without
+credentials may send."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _GRANTS: Mapping[str, Callable[..., Grants]] = MappingProxyType(
 
 
 class Issuer:
-    """Asks for credentials with those of this process. `role` is a role to take on for it (machines.role), `share`:
-    hand out this process's own credentials instead."""
+    """Requests credentials with those of this process. `role` is a role to assume for it (machines.role); `share`: hand
+    out this process's own credentials instead."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Issuer:
         return self._of(scope.service).issue(scope, name)
 
     def signer(self, scope: Scope, for_s: int) -> Signer:
-        """Who signs requests of a machine that has no credentials yet. Raises as `issue` does."""
+        """The signer of requests for a machine that has no credentials yet. Raises as `issue` does."""
         return self._of(scope.service).signer(scope, for_s)
 
     def passed_on(self, service: Service) -> Mapping[str, str]:
-        """The variables of this process's environment that lead to the store, and are no secret."""
+        """The variables of this process's environment that lead to the store and are not secret."""
         return {name: self._environ[name] for name in self._of(service).variables if name in self._environ}
 
     def _of(self, service: Service) -> Grants:

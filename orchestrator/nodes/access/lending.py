@@ -1,7 +1,7 @@
-"""Lending: keeps the access of every machine valid for as long as it is asked about.
+"""Lending: keeps the access of every machine valid for as long as the control plane asks for it.
 
-A thread issues credentials, seals them to the machine's key and writes them as its object `access`; again when half of
-their time is over. The control plane's own loop only says which machines it knows.
+A thread issues credentials, seals them to the machine's key and writes them to its object `access`, and renews them at
+half of their lifetime. The control plane's loop only names the machines in use.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from trainers.objects.base import ObjectStore
 
 ACCESS = "access"
 FORGET_S = 600.0
-AGAIN_S = (1.0, 60.0)  # after a failure, and at most
+AGAIN_S = (1.0, 60.0)  # after a failure: first and longest wait
 NEVER = float("inf")  # for a machine that needs no access
 
 
 def purpose(token: str) -> str:
-    """What sealed access says that it is for."""
+    """The purpose that sealed access states."""
     return f"{ACCESS}:{token}"
 
 
@@ -40,8 +40,8 @@ class _Borrower:
 
 
 class Lender:
-    """`scope_of` says what the machine of a token may reach, None for one that needs nothing; it may take seconds and
-    raise SiteError and ObjectStoreError."""
+    """`scope_of` returns what the machine of a token may reach, None if it needs nothing; it may take seconds and raise
+    SiteError and ObjectStoreError."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Lender:
         self._thread: threading.Thread | None = None
 
     def lend(self, token: str, public_key: str) -> None:
-        """Keep the access of this machine valid. Never blocks; to be repeated while the machine is in use."""
+        """Keep the access of this machine valid. Never blocks; repeat it while the machine is in use."""
         now = self._monotonic()
         with self._changing:
             known = self._borrowers.get(token)
@@ -71,7 +71,7 @@ class Lender:
         self._wake.set()
 
     def refused(self, token: str) -> str | None:
-        """Why this machine, or one of this launch, gets no access, if the store has refused."""
+        """Why this machine or another one of its launch gets no access, if the store has refused."""
         with self._changing:
             of_launch = (each for place, each in self._borrowers.items() if token in (place, place.partition("/")[0]))
             return next((each.refused for each in of_launch if each.refused), None)

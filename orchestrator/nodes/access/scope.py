@@ -1,4 +1,4 @@
-"""Scope: what a machine may reach of the store: its own job's objects, and its runtime."""
+"""Scope: the part of the store that a machine may reach: its job's objects and its runtime."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ class Scope:
 
     @property
     def service(self) -> Service:
-        """Where they are."""
+        """The cloud of the folders."""
         return place_of(self.writes[0]).service
 
     def places(self) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-        """Those of `writes` and those of `reads`."""
+        """The buckets and prefixes of `writes` and of `reads`."""
         return tuple(map(place_of, self.writes)), tuple(map(place_of, self.reads))
 
 
 def scope_of(writes: tuple[str, ...], reads: tuple[str, ...] = ()) -> Scope:
-    """The scope of these folders. Raises SiteError if one of them is not in a bucket, or they are of several clouds."""
+    """The scope of these folders. Raises SiteError if one of them is not in a bucket, or if they are in several
+    clouds."""
     for url in (*writes, *reads):
         try:
             place = place_of(url)
@@ -39,7 +40,7 @@ def scope_of(writes: tuple[str, ...], reads: tuple[str, ...] = ()) -> Scope:
             ) from error
         if place.service is not place_of(writes[0]).service:
             raise SiteError(
-                f"{writes[0]} and {url} are in stores of two clouds, and a machine is lent access to one",
+                f"{writes[0]} and {url} are in stores of two clouds, but a machine is lent access to only one",
                 hint="put the job's checkpoint.to where store_root is",
             )
     return Scope(writes, reads)

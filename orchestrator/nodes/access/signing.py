@@ -23,35 +23,35 @@ _UNSIGNED = "UNSIGNED-PAYLOAD"
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A key for the store; `token` belongs to it if it is a temporary one."""
+    """A key for the store; `token` belongs to a temporary key."""
 
     key_id: str
     secret: str
     token: str | None = None
 
     def variables(self) -> dict[str, str]:
-        """These as the environment variables of AWS's tools."""
+        """The credentials as the environment variables of AWS's tools."""
         found = {"AWS_ACCESS_KEY_ID": self.key_id, "AWS_SECRET_ACCESS_KEY": self.secret}
         return found if self.token is None else {**found, "AWS_SESSION_TOKEN": self.token}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where S3 answers: `endpoint` without a path, and its region."""
+    """The address of S3: `endpoint` without a path, and its region."""
 
     endpoint: str
     region: str
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Place:
-        """The one that AWS's variables name."""
+        """The place that AWS's variables name."""
         region = region_of(environ)
         own = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
         return cls(own.rstrip("/") or f"https://s3.{region}.{domain(region)}", region)
 
 
 def utc_now() -> datetime:
-    """The instant with which requests are signed: the store compares it with its own clock."""
+    """The time with which requests are signed: the store compares it with its own clock."""
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
 
 
@@ -66,7 +66,8 @@ def domain(region: str) -> str:
 
 
 def own_credentials(environ: Mapping[str, str] = os.environ) -> Credentials:
-    """Those of this process: from the environment, else from wherever boto3 finds them. Raises SiteError."""
+    """The credentials of this process: from the environment, otherwise from any place where boto3 finds them. Raises
+    SiteError."""
     key_id, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if key_id and secret:
         return Credentials(key_id, secret, environ.get("AWS_SESSION_TOKEN") or None)
@@ -87,10 +88,8 @@ def own_credentials(environ: Mapping[str, str] = os.environ) -> Credentials:
 
 
 class Presigner:
-    """Makes URLs with which whoever has them can send one kind of request until they expire.
-
-    They share everything but the path and two parameters, so that many of them are short. Implements
-    orchestrator.nodes.access.grants.Signer.
+    """Makes URLs with which any holder can send one kind of request until they expire. They share everything but the
+    path and two parameters, so many URLs take little space. Implements orchestrator.nodes.access.grants.Signer.
     """
 
     headers: Mapping[str, str] = MappingProxyType({})
@@ -112,7 +111,7 @@ class Presigner:
         self.query = _query(parameters)
 
     def suffix(self, method: str, path: str, *, if_absent: bool = False, of: str = "") -> str:
-        """See Signer.suffix. `of`: the configuration of a bucket that is meant, such as `versioning`."""
+        """See Signer.suffix. `of`: the configuration of a bucket to request, such as `versioning`."""
         headers = {"host": urlsplit(self._place.endpoint).netloc}
         if if_absent:
             headers["if-none-match"] = "*"
@@ -124,7 +123,7 @@ class Presigner:
         return f"{signed}&X-Amz-Signature={signature}"
 
     def url(self, method: str, path: str, *, of: str = "") -> str:
-        """The whole URL of a path, which is quoted."""
+        """The whole URL of a quoted path."""
         return f"{self.endpoint}{path}?{self.query}&{self.suffix(method, path, of=of)}"
 
 
@@ -147,7 +146,7 @@ def signed_headers(
 
 
 def quoted(path: str) -> str:
-    """A path as signatures and URLs write it."""
+    """A path in the form of signatures and URLs."""
     return quote(path, safe="/-_.~")
 
 

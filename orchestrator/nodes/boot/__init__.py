@@ -1,1 +1,1 @@
-"""Boot: what makes a machine that shares nothing with the control plane one of its own."""
+"""Boot: prepares a machine that shares nothing with the control plane to run its jobs."""

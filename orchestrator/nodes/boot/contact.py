@@ -1,6 +1,6 @@
-"""Contact: what an agent without credentials can ask of the store, by the URLs of its user data.
+"""Contact: the requests that an agent without credentials can send to the store, by the URLs in its user data.
 
-The user data of a run's several machines is one text, so that of each rank would not fit into it: their URLs are in the
+All machines of a run share one user data text, which has no room for the URLs of every rank. Those URLs are in the
 object `seats`, locked with the boot token that all of them have.
 """
 
@@ -21,17 +21,17 @@ from trainers.errors import ObjectStoreError, StoreDenied, StoreUnavailable
 from trainers.objects.redirects import Stay
 
 ANSWER_S = 10.0
-_EXISTS = re.compile(rb"BlobAlreadyExists|UnauthorizedBlobOverwrite")  # how Azure says it
+_EXISTS = re.compile(rb"BlobAlreadyExists|UnauthorizedBlobOverwrite")  # Azure's form of this refusal
 _EXPIRED = re.compile(rb"expired|AuthenticationFailed")  # other refusals mean that there is no such object
 _DIRECT = urllib.request.build_opener(Stay)
 SEATS = "seats"
 MOST_SEATS_BYTES = 64 << 20
-"""Of 30,000 machines with signatures of Azure, which are the longest. For more, nothing is launched."""
+"""Enough for 30,000 machines with Azure's signatures, which are the longest. Larger runs are not launched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Urls:
-    """Signed requests (orchestrator.nodes.access.grants.Signer): of each object its path and suffix."""
+    """Signed requests (orchestrator.nodes.access.grants.Signer): the path and suffix of each object."""
 
     endpoint: str
     query: str
@@ -47,7 +47,8 @@ class Urls:
 
 
 class Contact:
-    """With the objects of one machine: of several, of the one with this `rank`. Methods raise ObjectStoreError."""
+    """A contact for the objects of one machine; if there are several, of the one with this `rank`. Methods raise
+    ObjectStoreError."""
 
     def __init__(self, urls: Urls, rank: int | None = None) -> None:
         self._urls = urls
@@ -60,7 +61,7 @@ class Contact:
         return data.decode(errors="replace") if status == 200 else ""
 
     def facts(self) -> NodeFacts | None:
-        """See Channel.facts; None also if they are not valid."""
+        """See Channel.facts; Also None if they are not valid."""
         status, data = self._asked("GET", "registered")
         try:
             return loads(NodeFacts, data) if status == 200 else None
@@ -68,16 +69,16 @@ class Contact:
             return None
 
     def seats(self, boot_token: str) -> Urls:
-        """The URLs of the objects of all machines of the run. Raises SiteError if they are not those that were
-        written for it."""
+        """The URLs of the objects of all machines of the run. Raises SiteError if they were not written for this
+        run."""
         status, data = self._asked("GET", SEATS, most_bytes=MOST_SEATS_BYTES)
         if status != 200:
-            raise StoreUnavailable("the store has no seats of this run yet", hint="it is asked again")
+            raise StoreUnavailable("the store has no seats of this run yet", hint="the machine tries again")
         try:
             return loads(Urls, sealing.unlocked(boot_token.encode(), data).encode())
         except (CodecError, SiteError) as error:
             raise SiteError(
-                f"the seats of this run cannot be read: {error}", hint="other machines are rented"
+                f"the seats of this run cannot be read: {error}", hint="Tradewind rents other machines"
             ) from error
 
     def put_facts(self, facts: NodeFacts) -> bool:
@@ -85,7 +86,7 @@ class Contact:
         status, _ = self._asked("PUT", "node", dumps(facts).encode())
         if status != 412:
             return True
-        found = self.facts()  # of an earlier try, whose answer was lost?
+        found = self.facts()  # from an earlier try whose answer was lost?
         return found is not None and found.boot == facts.boot
 
     def access(self) -> bytes | None:
@@ -107,9 +108,9 @@ class Contact:
             except urllib.error.HTTPError as error:
                 with error:
                     status, told = error.code, error.read(MOST_BYTES)
-        except (OSError, HTTPException) as error:  # the latter of an answer that is none
+        except (OSError, HTTPException) as error:  # the latter for an invalid answer
             raise StoreUnavailable(
-                f"{self._urls.endpoint} does not answer: {error}", hint="it is asked again"
+                f"{self._urls.endpoint} does not answer: {error}", hint="the machine tries again"
             ) from error
         if status in (404, 412) or (status == 403 and method == "GET" and not _EXPIRED.search(told)):
             return status, told
@@ -120,5 +121,5 @@ class Contact:
     def _refused(self, status: int, told: bytes) -> ObjectStoreError:
         what = f"{self._urls.endpoint} refuses the first contact: {status} {told[:300].decode(errors='replace')}"
         if status in (408, 409, 429) or status >= 500:
-            return StoreUnavailable(what, hint="it is asked again")
-        return StoreDenied(what, hint="user data is valid for an hour: the control plane orders another machine")
+            return StoreUnavailable(what, hint="the machine tries again")
+        return StoreDenied(what, hint="user data is valid for an hour; the control plane orders another machine")

@@ -1,7 +1,7 @@
-"""Launching: makes the user data of machines that share nothing with the control plane, and knows what each may reach.
+"""Launching: makes the user data of machines that share nothing with the control plane, and knows the scope of each.
 
-What was made first for a launch token is kept, sealed, as the object `boot`: a repeated launch must have the same user
-data, which signed URLs alone would change.
+The first user data for a launch token is kept, sealed, as the object `boot`: a repeated launch must have the same user
+data, and newly signed URLs would change it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from trainers.objects.services import place_of
 
 VALID_S = 3600
 """For how long a machine may take from its order to its first contact."""
-MACHINES = ("x86_64", "aarch64")  # for which Ray and torch are published
+MACHINES = ("x86_64", "aarch64")  # machine types that Ray and torch are published for
 DISK_BYTES = 1 << 30
 LARGE_BYTES = 12 << 30  # torch with CUDA's libraries
 BOOT = "boot"
 RENEWED_S = 86_400
-"""A launch writes a runtime again that is older: one that no launch has used for UNUSED_S may be deleted."""
+"""A launch writes an older runtime again: a runtime that no launch has used for UNUSED_S may be deleted."""
 UNUSED_S = 2 * RENEWED_S
 RUNTIMES, _ARCHIVE = "runtime", "runtime.zip"
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A machine of another host: for which job and run it is rented, where the job has its checkpoints, and the GPUs
+    """A machine of another host: the job and run it is rented for, the place of the job's checkpoints, and the GPUs
     that its offer declares (`gpu` is a name of providers.hardware, None for none)."""
 
     job_id: str
@@ -86,11 +86,11 @@ class Launching:
             sealed = sealing.locked(self._key(), dumps(made))
             record = made if self._store.put_if_absent(self._boot_key(token), sealed) else self._record(token)
             if record is None:
-                raise SiteError(f"the user data of {token} is gone", hint="it is asked again")
+                raise SiteError(f"the user data of {token} is gone", hint="Tradewind tries again")
         return record.user_data
 
     def scope(self, place: str) -> Scope | None:
-        """What the machine at this place (nodes.channel.places) may reach; None if it was not made here. Raises
+        """The scope of the machine at this place (nodes.channel.places); None if it was not made here. Raises
         SiteError, ObjectStoreError."""
         token, _, rank = place.partition("/")
         record = self._record(token)
@@ -122,7 +122,7 @@ class Launching:
         files = self._uploaded()
         runtime = f"{self._root}/{RUNTIMES}/{files.digest}"
         scope = scope_of(writes, (runtime,))
-        if not self._issues:  # before money is spent on a machine that could not be let in
+        if not self._issues:  # before money is spent on a machine that could not be admitted
             self._issuer.issue(scope, f"tw-{token}")
             self._issues = True
         root = place_of(self._root)
@@ -154,7 +154,7 @@ class Launching:
             sealed_seats = sealing.locked(boot_token.encode(), dumps(urls))
             if len(sealed_seats) > MOST_SEATS_BYTES:
                 raise SiteError(
-                    f"what {nodes} machines may ask of the store takes {len(sealed_seats)} bytes; the limit is "
+                    f"the signed requests of {nodes} machines take {len(sealed_seats)} bytes; the limit is "
                     f"{MOST_SEATS_BYTES}",
                     hint="use fewer machines (resources.nodes)",
                 )
@@ -203,11 +203,11 @@ def _archive_key(files: RuntimeFiles) -> str:
 
 
 def digest_in(key: str) -> str | None:
-    """The runtime of which an object is the archive; None for objects of others, who may use the same names."""
+    """The runtime whose archive an object is; None for objects of other programs, which may use the same names."""
     folder, _, name = key.removeprefix(f"{RUNTIMES}/").partition("/")
     return folder if name == _ARCHIVE and re.fullmatch("[0-9a-f]{32}", folder) else None
 
 
 def unusable(error: ObjectStoreError) -> SiteError:
-    """A refusal of the store, in the words of whoever wants to rent a machine."""
+    """A refusal of the store, as an error for the launch of a machine."""
     return SiteError(f"machines of other hosts cannot be prepared: {error.message}", hint=error.hint)

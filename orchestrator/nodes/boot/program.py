@@ -1,8 +1,8 @@
 """The program in the user data of a machine that shares nothing with the control plane.
 
 It checks the machine, installs the runtime, and runs the agent until that ends. Only Python 3.11 and its standard
-library are certain here; orchestrator.nodes.boot.user_data adds the configuration and calls `boot`. What is wrong with
-the machine goes to its console and, as its `node` object, to the control plane.
+library are certain here; orchestrator.nodes.boot.user_data adds the configuration and calls `boot`. Problems of the
+machine are reported on its console and, as its `node` object, to the control plane.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRIES, PAUSE_S, TIMEOUT_S = 6, 2.0, 30.0
 MOST_SKEW_S = 600  # S3 refuses signatures that are 15 minutes off
 UNUSED_S = 30 * 86400
 DONE = "complete"
-STORES = ("AWS_", "AZURE_", "GOOGLE_")  # what leads to them is not the job's
+STORES = ("AWS_", "AZURE_", "GOOGLE_")  # their variables are not for the job
 
 Config = Mapping[str, Any]
 
@@ -51,11 +51,11 @@ class Stay(urllib.request.HTTPRedirectHandler):
 
 
 class Unfit(Exception):
-    """This machine cannot be used: what is wrong, and the remedy."""
+    """This machine cannot be used; states the problem and the remedy."""
 
 
 def boot(config: Config) -> NoReturn:
-    """Run the agent, as the first process of a session of its own. Does not return."""
+    """Run the agent as the first process of its own session. Does not return."""
     if os.getsid(0) != os.getpid():
         _in_a_session_of_its_own()
     os.umask(0o077)
@@ -83,7 +83,7 @@ def _in_a_session_of_its_own() -> None:
     os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
 
 
-# What the machine must be
+# Requirements of the machine
 
 
 def _check(config: Config) -> None:
@@ -113,20 +113,21 @@ def _check_gpus(kind: str, count: int, found: Sequence[str]) -> None:
     if len(fitting) < count:
         listed = ", ".join(found) or "none (nvidia-smi)"
         raise Unfit(
-            f"declared are {count} x {kind}, found: {listed}. Correct the declaration of this machine, or "
+            f"declared: {count} x {kind}; found: {listed}. Correct the declaration of this machine, or "
             "install its driver"
         )
 
 
 def _check_clock(config: Config) -> None:
-    """By the date of any answer of the store: the agent's requests are signed with this machine's time."""
+    """Check the clock against the date of any answer of the store: the agent's requests are signed with this machine's
+    time."""
     try:
         with urllib.request.urlopen(_request(config, "registered"), timeout=TIMEOUT_S) as answer:
             told = answer.headers["Date"]
     except urllib.error.HTTPError as error:
         told = error.headers["Date"]
     except (OSError, HTTPException):
-        return  # whoever asks it next says so
+        return  # the next request reports it
     try:
         skew_s = time.time() - parsedate_to_datetime(told).timestamp()  # noqa: TID251
     except (TypeError, ValueError):
@@ -151,8 +152,8 @@ def _check_space(folder: Path, wanted_bytes: int) -> None:
 
 
 def _runtime(config: Config) -> tuple[Path, int]:
-    """The Python of the runtime's virtual environment, which is built if it is missing; and the lock that keeps it from
-    being deleted while this machine uses it."""
+    """The Python of the runtime's virtual environment, which is built if it is missing, and the lock that prevents its
+    deletion while this machine uses it."""
     folder = _base() / "runtime" / str(config["runtime"]["digest"])
     python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -160,13 +161,13 @@ def _runtime(config: Config) -> tuple[Path, int]:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two starts at once: the second finds it complete
         used = _used(folder)
         fcntl.flock(used, fcntl.LOCK_SH)
-        if not ((folder / DONE).exists() and python.exists()):  # the latter is a link to what may be gone
+        if not ((folder / DONE).exists() and python.exists()):  # the latter is a link whose target may be gone
             shutil.rmtree(folder, ignore_errors=True)
             _forget_others(folder)
             try:
                 _build(config, folder)
             except BaseException:
-                shutil.rmtree(folder, ignore_errors=True)  # what is there so far may fill the disk
+                shutil.rmtree(folder, ignore_errors=True)  # the partial environment may fill the disk
                 raise
             os.sync()  # a power failure must not leave the mark without the files
             (folder / DONE).touch()
@@ -179,7 +180,7 @@ def _used(folder: Path) -> int:
 
 
 def _unused(lock: int) -> bool:
-    """Whether no other machine holds the lock of a runtime."""
+    """Whether no other machine has locked a runtime."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -192,7 +193,7 @@ def _base() -> Path:
 
 
 def _forget_others(folder: Path) -> None:
-    """Delete runtimes of versions with which no machine was started for UNUSED_S, and none runs."""
+    """Delete runtimes of versions that no machine has been started with for UNUSED_S and no machine runs."""
     for other in folder.parent.iterdir():
         if other.is_dir() and time.time() - other.stat().st_mtime > UNUSED_S:  # noqa: TID251
             mark = other / DONE
@@ -232,7 +233,7 @@ def _fetched(config: Config) -> bytes:
     data = _asked(config, "runtime")
     if (found := hashlib.sha256(data).hexdigest()) != wanted["sha256"]:
         raise Unfit(
-            f"the runtime in the store is not the one that was ordered: its SHA-256 is {found}, not "
+            f"the runtime in the store differs from the ordered one: its SHA-256 is {found}, not "
             f"{wanted['sha256']}: delete {wanted['url']}, and the control plane writes it again"
         )
     return data
@@ -277,11 +278,11 @@ def _quietly(command: Sequence[str | Path]) -> int:
     return subprocess.run(command, capture_output=True, check=False).returncode
 
 
-# The store, before there are credentials
+# The store, without credentials
 
 
 def _request(config: Config, name: str, body: bytes | None = None) -> urllib.request.Request:
-    """For an object; with a body, one that creates it."""
+    """A request for an object; with a body, a request that creates it."""
     urls = config["urls"]
     path, suffix = urls["objects"][name]
     query = "&".join(filter(None, (urls["query"], suffix)))
@@ -300,8 +301,8 @@ def _asked(config: Config, name: str) -> bytes:
             why = f"{error.code} {error.reason}"
             if error.code < 500 and error.code != 429:
                 hint = "it may have been deleted, or this machine started more than an hour after it was ordered"
-                raise Unfit(f"the store does not give {name}: {why} ({hint})") from error
-        except (OSError, HTTPException) as error:  # the latter if half of the answer came
+                raise Unfit(f"the store does not return {name}: {why} ({hint})") from error
+        except (OSError, HTTPException) as error:  # the latter for a truncated answer
             why = str(error)
         if left:
             time.sleep(PAUSE_S)
@@ -311,8 +312,8 @@ def _asked(config: Config, name: str) -> bytes:
 
 
 def _report(config: Config, why: str, tries: int = TRIES) -> None:
-    """Say on the console and to the control plane why this machine cannot be used."""
-    if config["nodes"] > 1:  # which one of them?
+    """Report on the console and to the control plane why this machine cannot be used."""
+    if config["nodes"] > 1:  # which machine of the launch?
         why = f"{os.environ.get('TRADEWIND_INSTANCE_ID') or platform.node()}: {why}"
     why, start = why[:2000].encode(errors="replace").decode(), secrets.token_hex(8)
     sys.stderr.write(f"tradewind: {why}\n")
@@ -324,11 +325,11 @@ def _report(config: Config, why: str, tries: int = TRIES) -> None:
             urllib.request.urlopen(request, timeout=TIMEOUT_S).close()
             return
         except urllib.error.HTTPError as error:
-            sys.stderr.write(f"tradewind: the control plane cannot be told: {error.code} {error.reason}\n")
+            sys.stderr.write(f"tradewind: the report to the control plane failed: {error.code} {error.reason}\n")
             if error.code < 500:
                 return
         except (OSError, HTTPException) as error:
-            sys.stderr.write(f"tradewind: the control plane cannot be told: {error}\n")
+            sys.stderr.write(f"tradewind: the report to the control plane failed: {error}\n")
         if left:
             time.sleep(PAUSE_S)
 
@@ -337,7 +338,7 @@ def _report(config: Config, why: str, tries: int = TRIES) -> None:
 
 
 def _run_agent(config: Config, python: Path, used: int) -> NoReturn:
-    """Run the agent; then end every process of this machine, this one too."""
+    """Run the agent; then end every process of this machine, including this one."""
     given = os.environ.get("TRADEWIND_INSTANCE_DIR")  # from a provider that starts several machines on one host
     folder = Path(given) if given else _base() / "machines" / config["token"]
     folder.mkdir(parents=True, exist_ok=True)
@@ -354,7 +355,7 @@ def _run_agent(config: Config, python: Path, used: int) -> NoReturn:
     command += [str(config["nodes"])]
     agent = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, cwd=folder, pass_fds=[reader, used])
     os.close(reader)
-    with open(writer, "w") as pipe:  # the agent reads it first: not in its environment, which others may read
+    with open(writer, "w") as pipe:  # read from a pipe, because other processes may read the agent's environment
         json.dump({"boot_token": config["boot_token"], "urls": config["urls"]}, pipe)
     signal.signal(signal.SIGTERM, lambda *_: agent.terminate())
     agent.wait()
@@ -371,5 +372,5 @@ def _why_ended(python: Path, code: int, used: int) -> str:
     last = tried.stderr.strip().splitlines()[-1:] if tried.returncode != 0 else []
     if tried.returncode != 0 and _unused(used):
         (python.parent.parent / DONE).unlink(missing_ok=True)
-    why = " ".join(last) or "see what the machine printed"
+    why = " ".join(last) or "see the machine's console output"
     return f"the agent of the machine ended before it was ready ({code}): {why}"

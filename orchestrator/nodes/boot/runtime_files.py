@@ -1,4 +1,4 @@
-"""Runtime files: what a machine needs to run our code, as one archive in the store.
+"""Runtime files: Tradewind's code for machines, as one archive in the store.
 
 The archive has the content of the wheel of the installed packages, made from their files without a build backend, and
 the exact versions of all other packages that this process uses and a machine needs.
@@ -21,19 +21,19 @@ from orchestrator.errors import SiteError
 PACKAGES = ("orchestrator", "providers", "trainers")
 EXTRAS = ("ray", "storage", "train")
 _DIST = "tradewind"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same archive
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal files give an equal archive
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFiles:
-    """`archive` is a zip file whose members `pins` are the packages that it needs, one in each line."""
+    """`archive` is a zip file; its member `pins` lists the packages that it needs, one per line."""
 
     archive: bytes
     pins: str
 
     @property
     def sha256(self) -> str:
-        """Of the archive, in hexadecimal."""
+        """The SHA-256 of the archive in hexadecimal."""
         return sha256(self.archive).hexdigest()
 
     @property
@@ -43,7 +43,7 @@ class RuntimeFiles:
 
 
 def runtime_files() -> RuntimeFiles:
-    """Those of the packages that this process runs. Raises SiteError if they were not installed."""
+    """The runtime files of the packages that this process runs. Raises SiteError if they were not installed."""
     try:
         distribution = metadata.distribution(_DIST)
         version, described = distribution.version, distribution.read_text("METADATA") or ""
@@ -95,7 +95,8 @@ def _member(name: str) -> zipfile.ZipInfo:
 def required(name: str, extras: tuple[str, ...]) -> list[str]:
     """Every package that a distribution with these extras needs here, sorted: `name==version`, without local versions.
 
-    One that is not installed stays as it is required. Raises PackageNotFoundError for the distribution itself.
+    A package that is not installed is listed as it is required. Raises PackageNotFoundError for the distribution
+    itself.
     """
     from packaging.requirements import Requirement
 
@@ -123,8 +124,8 @@ def required(name: str, extras: tuple[str, ...]) -> list[str]:
 
 
 def _requirements(name: str) -> list[str]:
-    """Those of an installed distribution; of ours in a checkout those of now, which may be newer than when it was
-    installed."""
+    """The requirements of an installed distribution. For Tradewind in a checkout, the current ones, which may be newer
+    than those at installation."""
     checkout = _folder(PACKAGES[0]).parent / "pyproject.toml"
     if name != _DIST or not checkout.exists():
         return metadata.distribution(name).requires or []

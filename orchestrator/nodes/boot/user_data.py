@@ -1,6 +1,6 @@
-"""User data: the shell script with which a machine that shares nothing with the control plane starts.
+"""User data: the start script of a machine that shares nothing with the control plane.
 
-It finds a Python and runs orchestrator.nodes.boot.program with the configuration. It holds nothing secret that outlives
+It finds a Python and runs orchestrator.nodes.boot.program with the configuration. It contains no secret that outlives
 the boot: the URLs allow single requests for an hour, and the boot token registers a machine once.
 """
 
@@ -30,7 +30,7 @@ _SHORTER = {
     "az": "use the storage account's key (AZURE_STORAGE_ACCOUNT_KEY), with which signatures are shorter; or shorten "
     "the prefix in store_root",
 }
-"""By the store: what makes the signed requests shorter."""
+"""By store: how to make the signed requests shorter."""
 _JSON = {"Content-Type": "application/json"}
 _PYTHON = "import sys,importlib.util as u;sys.exit(4 if sys.version_info<(3,11) else 0 if u.find_spec('torch') else 3)"
 _SCRIPT = """#!/usr/bin/env bash
@@ -59,8 +59,8 @@ TRADEWIND
 
 
 def user_data(config: Mapping[str, object], node_url: str, headers: Mapping[str, str]) -> str:
-    """The script. `config` is that of orchestrator.nodes.boot.program, `node_url` where to report that there is no
-    Python, in a request with these headers. Raises SiteError if it is too long."""
+    """The script. `config` is the configuration of orchestrator.nodes.boot.program; `node_url` receives the report that
+    there is no Python, in a request with these headers. Raises SiteError if it is too long."""
     boot_token = str(config["boot_token"])
     proof = sealing.error_proof(boot_token, "none", NO_PYTHON)
     report = json.dumps({"boot": "none", "public_key": "", "proof": proof, "error": NO_PYTHON})

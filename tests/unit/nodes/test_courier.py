@@ -249,7 +249,7 @@ def test_code_that_is_missing_or_damaged_fails_the_run_and_says_so(far: Far, mis
     said = far.until("failed")
     assert said["setup_failed"]
     assert said["permanent"]
-    assert ("not in the store" if missing else "damaged") in said["error"]
+    assert ("no longer in the store" if missing else "damaged") in said["error"]
     assert "submit the job again" in said["error"]
 
 

@@ -81,7 +81,7 @@ def test_missing_and_altered_code_are_told_apart(store: FolderStore, tmp_path: P
     with pytest.raises(CodeError, match="damaged"):
         unpacked(store, digest, tmp_path / "machine")
     store.delete(code_key(digest))
-    with pytest.raises(CodeError, match="not in the store any more") as missing:
+    with pytest.raises(CodeError, match="no longer in the store") as missing:
         unpacked(store, digest, tmp_path / "machine")
     assert store.where(code_key(digest)) in str(missing.value)
     assert "submit" in missing.value.hint

@@ -230,7 +230,7 @@ def test_an_answer_that_is_none_is_no_refusal(guarded: Guarded, given: Response)
     with pytest.raises(SiteError) as caught:
         Issuer(now).issue(guarded.scope(), "tw")
     assert not isinstance(caught.value, NoLimitedAccess)
-    assert "asked again" in caught.value.hint
+    assert "tries again" in caught.value.hint
     assert Issuer(now).issue(guarded.scope(), "tw").for_s
 
 

@@ -409,7 +409,7 @@ def test_a_machine_that_started_too_late_says_so_on_its_console(plane: Plane, ho
     finally:
         s3.late = timedelta()
     assert "more than an hour" in host.said()
-    assert "cannot be told: 403" in host.said()
+    assert "report to the control plane failed: 403" in host.said()
 
 
 def test_what_a_machine_lacks_is_installed_in_the_control_planes_version_and_nothing_else(
