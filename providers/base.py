@@ -1,11 +1,11 @@
-"""The interface to a provider: what an implementation must do, and what callers may rely on.
+"""The interface of a provider: the duties of an implementation, and what callers may rely on.
 
 A provider starts machines with the `user_data` that it is given and never reads it. All calls are synchronous and
 short; `launch` and `terminate` return as soon as the provider has accepted the request.
 
-Optional capabilities are protocols of their own (`LaunchesAnywhere`, `KeepsClaims`, `ProvidesPriceHistory`,
-`ProvidesBill`, `MetersUsage`, `AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `MakesBuckets`, `DeletesVersions`,
-`LimitsByQuota`, `NamesClosed`); callers test for them with isinstance.
+Optional capabilities are separate protocols (`LaunchesAnywhere`, `KeepsClaims`, `ProvidesPriceHistory`, `ProvidesBill`,
+`MetersUsage`, `AllowsShell`, `ExaminesHosts`, `NeedsNetworks`, `MakesBuckets`, `DeletesVersions`, `LimitsByQuota`,
+`NamesClosed`); callers test for them with isinstance.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ class LaunchSpec:
     """A request for `count` instances of one offer, all or none.
 
     `token` makes the request idempotent. `user_data` is the bootstrap shell script that the machine runs once.
-    `time_to_live_s` (market seconds since acceptance) is a dead man's switch: the instance ends by itself at that time
-    unless `renew` extends it. `disk_gb` is the room in GiB that the job's data and checkpoints need on the disk of each
-    machine, besides what any machine needs (its image, libraries, the job's code). A provider whose machines have disks
-    of fixed sizes ignores it. `also` are further offers that would do as well, the best first (see LaunchesAnywhere);
-    `launch` takes none.
+    `time_to_live_s` (market seconds since acceptance) is a dead man's switch: the instance ends by itself after it
+    unless `renew` extends it. `disk_gb` is the disk space in GiB that the job's data and checkpoints need on each
+    machine, in addition to the image, the libraries and the job's code. A provider whose machines have disks of fixed
+    sizes ignores it. `also` are equally acceptable offers, best first (see LaunchesAnywhere); `launch` accepts none.
     """
 
     token: str
@@ -50,8 +49,8 @@ class LaunchSpec:
 
     @property
     def fingerprint(self) -> str:
-        """16 bytes in hexadecimal digits, which differ for any other request: a provider refuses a token that comes
-        back with another one."""
+        """16 bytes as hexadecimal digits, different for every other request. A provider refuses a token that is reused
+        with another fingerprint."""
         asked = [self.offer_id, self.user_data, dict(self.tags), self.count, self.image, self.time_to_live_s]
         asked += [self.disk_gb] if self.disk_gb or self.also else []
         asked += [list(self.also)] if self.also else []
@@ -60,7 +59,7 @@ class LaunchSpec:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """Where a launch has found its machines: all of them are of this offer."""
+    """The offer that a launch was granted (the same for all its machines), and their ids."""
 
     offer_id: str
     instance_ids: tuple[str, ...]
@@ -68,8 +67,9 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The machines that count against a quota, and in which unit each does. `regions`, `instance_types` and `zones` are
-    shell-style patterns, any of which may match; empty: all. `spot`: only spot machines, or only others; None: both."""
+    """The machines that count against a quota, and the unit in which they count. `regions`, `instance_types` and
+    `zones` are shell-style patterns, any of which may match; empty: all. `spot`: only spot machines (True), only others
+    (False), or both (None)."""
 
     unit: Literal["machines", "vcpus", "gpus"]
     regions: tuple[str, ...] = ()
@@ -80,11 +80,11 @@ class Covered:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """An account limit: at most `limit` units of `name` in `scope`, of which `used` are in use.
+    """An account limit: at most `limit` units of `name` in `scope`; `used` are in use.
 
-    Plans respect it if it says what it covers (`covers`) and its provider's quotas are limits of plans
-    (LimitsByQuota). `remedy` is how to get more. `owned`: not an account's limit, but all machines that there are on
-    `scope`, which the user owns ("desk1, desk2").
+    Plans respect it if it states which machines count (`covers`) and its provider's quotas limit plans (LimitsByQuota).
+    `remedy` says how to get more. `owned`: not an account's limit, but the number of machines on the user's own hosts
+    in `scope` ("desk1, desk2").
     """
 
     name: str
@@ -125,7 +125,7 @@ class Provider(Protocol):
 
     @property
     def listing_lag_s(self) -> float:
-        """Market seconds until a launch is certain to be visible.
+        """Market seconds after which a launch is certain to be visible.
 
         After this time, a launch that got no reply has either taken effect or never will, and `list_owned`, `find` and
         `describe` report what it created.
@@ -190,18 +190,18 @@ class Provider(Protocol):
 
 @runtime_checkable
 class LaunchesAnywhere(Protocol):
-    """Rents machines of whichever of several offers has room, by one call of its cloud.
+    """Rents machines of any one of several offers that has capacity, by one call of its cloud.
 
-    The offers of a launch (`spec.offer_id` and `spec.also`) are of one region, all spot or all on-demand. They differ
-    in their zone and, where the provider `mixes_types`, in their instance type. All that Provider says of `launch`
-    holds, and:
+    The offers of a launch (`spec.offer_id` and `spec.also`) are in one region and all spot or all on-demand. They
+    differ in their zone and, if the provider `mixes_types`, in their instance type. In addition to the contract of
+    `Provider.launch`:
 
     - all machines of a launch are of one of its offers, which the cloud chooses; `describe`, `find` and `list_owned`
       report that one;
     - the same token and spec give the same machines again, wherever they are, also after a lost reply or a restart;
-    - an error concerns all of the offers: CapacityError means that none of them has room. NotTogetherError concerns
-      none: they cannot be asked for together. This call has launched nothing, and for a while `most_offers` says 1, so
-      that they are asked for one at a time, each with a token of its own.
+    - an error applies to all of the offers: CapacityError means that none of them has capacity. NotTogetherError
+      applies to none of them: they cannot be requested together. The call has launched nothing, and for a while
+      `most_offers` returns 1, so callers request them one at a time, each with its own token.
     """
 
     @property
@@ -210,12 +210,12 @@ class LaunchesAnywhere(Protocol):
         ...
 
     def most_offers(self, count: int, /) -> int:
-        """How many offers a launch of `count` machines may name; 1: only its own."""
+        """How many offers a launch of `count` machines may name; 1: only `spec.offer_id`."""
         ...
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
-        """See `Provider.launch`. Raises also UnavailableError while the cloud does not show yet where it has found the
-        machines: call it again."""
+        """See `Provider.launch`. Also raises UnavailableError while the cloud does not show yet which offer it has
+        granted: call it again."""
         ...
 
 
@@ -278,7 +278,7 @@ class AllowsShell(Protocol):
 
 @runtime_checkable
 class ExaminesHosts(Protocol):
-    """Rents out hosts that its user declared, which may differ from their declarations."""
+    """Rents out hosts that the user declared. A host may differ from its declaration."""
 
     @property
     def host_names(self) -> Sequence[str]:
@@ -292,77 +292,79 @@ class ExaminesHosts(Protocol):
 
 @runtime_checkable
 class NeedsNetworks(Protocol):
-    """Rents machines only in networks that were made for the installation, in which nothing is let in from outside and
-    machines reach each other and the internet.
+    """Rents machines only in networks made for the installation. They let nothing in from outside; machines reach each
+    other and the internet.
 
-    - everything is tagged with the installation (`tradewind-install`) in the call that creates it, and found by that;
-    - `set_up` and `tear_down` may be called again at any time, also after they were killed at any call: they do what
-      is left to do. Each goes on in other regions if one fails, and raises the first error at the end;
-    - both raise UnavailableError for what needs time: call them again;
-    - `launch` raises SetupError, with the scope "region", where the network is not there, and sends nothing.
+    - every part is tagged with the installation (`tradewind-install`) in the call that creates it, and found by this
+      tag;
+    - `set_up` and `tear_down` may be called again at any time, also after a crash at any call: they do what remains to
+      be done. If a region fails, each continues in the other regions and raises the first error at the end;
+    - both raise UnavailableError while the cloud needs more time: call them again;
+    - `launch` raises SetupError, with the scope "region", if the network does not exist, and sends nothing.
 
-    `progress` is called with a line about each thing that was made or removed.
+    `progress` is called with a line about each part that was created or removed.
     """
 
     def networks(self, install: str) -> Sequence[Network]:
-        """One for each configured region, and for any other that has something of this installation."""
+        """One for each configured region, and for any other region that has parts of this installation."""
         ...
 
     def set_up(self, install: str, progress: Callable[[str], None]) -> None:
-        """Make or correct what is missing in the configured regions. Raises ProviderError."""
+        """Create or correct what is missing in the configured regions. Raises ProviderError."""
         ...
 
     def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
-        """Remove everything of the installation, in all regions. The caller makes sure that no machine of it is up.
+        """Remove every part of the installation's networks, in all regions. The caller makes sure that none of its
+        machines is up.
 
-        Raises UnavailableError while something is still used, e.g. by a machine that is ending.
+        Raises UnavailableError while a part is still used, for example by a machine that is ending.
         """
         ...
 
 
 @runtime_checkable
 class MakesBuckets(Protocol):
-    """Makes the bucket that holds an installation's orders, reports and checkpoints: private, without versions, with
-    nothing kept of what is deleted, and with a rule that removes what interrupted uploads leave.
+    """Creates the bucket that holds an installation's orders, reports and checkpoints: private, without versions or
+    retention of deleted objects, and with a rule that removes the parts of interrupted uploads.
 
     - it is tagged with the installation (`tradewind-install`) in the call that creates it; a bucket without this tag is
-      used as it is, and neither changed nor removed;
-    - `make_bucket` and `remove_bucket` may be called again at any time, also after they were killed at any call, and
-      raise UnavailableError for what needs time: call them again.
+      used as it is and never changed or removed;
+    - `make_bucket` and `remove_bucket` may be called again at any time, also after a crash at any call. They raise
+      UnavailableError while the cloud needs more time: call them again.
 
-    `name` is that of the bucket; at Azure, of the storage account and the container: `account/container`. `progress` is
-    called with a line about what was made, removed or kept.
+    `name` is the bucket's name; on Azure the names of the storage account and the container: `account/container`.
+    `progress` is called with a line about each part that was created, removed or kept.
     """
 
     def bucket(self, install: str, name: str) -> Bucket | None:
-        """What is there; None if nothing is. Raises ProviderError, SetupError for a name that somebody else has."""
+        """The bucket; None if it does not exist. Raises ProviderError, SetupError if another account has the name."""
         ...
 
     def make_bucket(self, install: str, name: str, region: str, progress: Callable[[str], None]) -> None:
-        """Make it in this region, or correct the rules of one that was made for this installation. Raises
-        ProviderError, SetupError for a name that somebody else has."""
+        """Create it in this region, or correct the rules of one that was made for this installation. Raises
+        ProviderError, SetupError if another account has the name."""
         ...
 
     def remove_bucket(self, install: str, name: str, progress: Callable[[str], None]) -> None:
-        """Remove it if it was made for this installation and is empty; else say what is kept, and the command that
-        removes it. Raises ProviderError."""
+        """Remove it if it was made for this installation and is empty; otherwise report what is kept, and the command
+        that removes it. Raises ProviderError."""
         ...
 
 
 @runtime_checkable
 class DeletesVersions(Protocol):
-    """Knows whether a rule that only the management of the cloud shows deletes former versions of objects."""
+    """Knows whether a rule that only the cloud's management API shows deletes old versions of objects."""
 
     def deletes_versions(self, name: str, prefix: str) -> bool:
-        """Whether all those below `prefix` of a bucket are deleted some day; `name` as in MakesBuckets. Raises
+        """Whether a rule deletes all old versions below `prefix` of a bucket; `name` as in MakesBuckets. Raises
         ProviderError."""
         ...
 
 
 @runtime_checkable
 class LimitsByQuota(Protocol):
-    """Its `quotas` limit plans: an offer is not chosen where the account may not rent as many machines as a job needs.
-    They are asked for together with prices, so they must not cost more than those."""
+    """Its `quotas` limit plans: an offer is not chosen if the account may not rent as many machines as a job needs.
+    Quotas are requested together with prices, so a request must not cost more than one for prices."""
 
     @property
     def quotas_limit_plans(self) -> bool:
@@ -375,5 +377,5 @@ class NamesClosed(Protocol):
     """Says which of the configured regions and instance types the account may not rent."""
 
     def closed(self) -> Sequence[Closed]:
-        """As of the last call of `offers` or `prices`; asks nothing. Failures that pass are not listed."""
+        """As of the last call of `offers` or `prices`; sends nothing. Temporary failures are not listed."""
         ...

@@ -1,4 +1,5 @@
-"""The bucket that holds an installation's orders, reports and checkpoints: what is said of it, and what is in it."""
+"""The bucket that holds an installation's orders, reports and checkpoints: its state, its contents, and messages about
+it."""
 
 from __future__ import annotations
 
@@ -7,15 +8,15 @@ from dataclasses import dataclass
 from providers.errors import SetupError
 
 ABORT_AFTER_DAYS = 2
-"""After so many days a bucket of ours deletes the parts of uploads that were interrupted."""
+"""After this many days, a bucket made by Tradewind deletes the parts of interrupted uploads."""
 AT_MOST = 1000
-"""Objects of a bucket that are counted: one page of its list."""
+"""How many objects of a bucket are counted at most: one page of its list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket that exists. `own`: it was made for this installation; only then its rules are corrected, and it may be
-    removed. `missing` says in words what `make_bucket` would make or correct. `region` as its cloud names it."""
+    """A bucket that exists. `own`: it was made for this installation; only then are its rules corrected, and may it be
+    removed. `missing` describes what `make_bucket` would create or correct. `region` is the cloud's name for it."""
 
     provider: str
     url: str
@@ -26,7 +27,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The first objects of a bucket; `more`: there are others."""
+    """Number and size of the first objects of a bucket; `more`: there are others."""
 
     objects: int
     size_bytes: int
@@ -40,9 +41,9 @@ class Contents:
 
 
 def taken(name: str, change: str) -> SetupError:
-    """The name of a bucket that somebody else has; `change` is where it is set."""
+    """The error for a bucket name that another account has; `change` is where the name is set."""
     return SetupError(
-        f"the name {name} belongs to somebody else: all accounts of this cloud share these names",
+        f"the name {name} belongs to another account: bucket names are unique across all accounts of this cloud",
         hint=f"choose another name: {change}",
         scope="account",
     )
@@ -51,7 +52,7 @@ def taken(name: str, change: str) -> SetupError:
 def not_ours(url: str, command: str) -> str:
     """The line about a bucket that Tradewind did not make; `command` removes it."""
     return (
-        f"{url} is kept: Tradewind did not make it for this installation; to delete it with all that it has: {command}"
+        f"{url} is kept: Tradewind did not make it for this installation; to delete it with all its contents: {command}"
     )
 
 

@@ -1,4 +1,4 @@
-"""What an account may not rent although it is configured: named, with the reason and the remedy, instead of missing."""
+"""What an account may not rent although it is configured: shown with the reason and the remedy instead of left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Closed:
 
 
 def refused(region: str, error: ProviderError) -> Closed:
-    """A region (or all) that cannot be used for a reason that does not pass."""
+    """A region (or all) that cannot be used for a lasting reason."""
     return Closed(region, "", str(error), error.hint)
 
 
@@ -31,8 +31,8 @@ def without_offers(
     offers: Iterable[Offer],
     known: Mapping[tuple[str, str], Closed],
 ) -> Iterator[Closed]:
-    """The configured types that regions which have answered do not offer; `known` has the reasons that are known, by
-    region and type in lower case."""
+    """The configured types that are not offered in the regions that have answered; `known` has the known reasons, by
+    region and lower-case type."""
     offered = {(offer.region, offer.instance_type.lower()) for offer in offers}
     for region in regions:
         for name in types:

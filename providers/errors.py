@@ -11,7 +11,7 @@ ProviderError
  |   +- PermissionDeniedError    they are valid but lack a permission; names the action and the policy that grants it
  |   +- ClockSkewError           this machine's clock differs too much from the provider's
  +- RegionDisabledError  the account has not enabled this region
- +- NotTogetherError   offers cannot be asked for together: ask for one at a time
+ +- NotTogetherError   offers cannot be requested together: request one at a time
  +- ConflictError      the token was used before for a different request
  +- NotFoundError      no such instance, offer or provider
  +- SetupError         a library or local file that the provider needs is missing or damaged; nothing was sent
@@ -98,7 +98,7 @@ class ExpiredCredentialsError(AuthError):
 
 
 class PermissionDeniedError(AuthError):
-    """`action` is what the provider refused, in its own terms; the hint quotes the policy line that grants it."""
+    """`action` is the refused action in the provider's terms; the hint quotes the policy line that grants it."""
 
     def __init__(self, message: str, *, action: str = "", hint: str = "", scope: Scope | None = None) -> None:
         super().__init__(message, hint=hint, scope=scope)
@@ -116,7 +116,8 @@ class RegionDisabledError(ProviderError):
 
 
 class NotTogetherError(ProviderError):
-    """A launch cannot name several offers here. It says nothing of any of them, and this call has launched nothing."""
+    """A launch cannot name several offers here. The error says nothing about the offers, and the call has launched
+    nothing."""
 
 
 class ConflictError(ProviderError):

@@ -2,8 +2,8 @@
 
 The figures are from the vendors' data sheets, in bytes, bytes/s and dense FLOP/s (figures published only "with
 sparsity" are halved). Memory is counted in 10^9 bytes, as on the sheets. For boards with two GPUs (K80, M60), the
-figures are for one GPU, which is what clouds rent and count. The `SIM-*` kinds belong to the `local` provider: this
-machine's CPU with a declared throttle.
+figures are for one GPU, which is the unit that clouds rent and count. The `SIM-*` kinds belong to the `local` provider:
+this machine's CPU with a declared throttle.
 """
 
 from __future__ import annotations

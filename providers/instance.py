@@ -54,8 +54,8 @@ _LEAST = (InstanceState.TERMINATED, InstanceState.STOPPING, InstanceState.PENDIN
 
 
 def together(machines: Sequence[Instance]) -> Instance:
-    """Several machines of one launch as one that needs them all: as the one of them that is furthest from running, with
-    the earliest notice and the earliest begin of a bill."""
+    """Several machines of one launch as one instance that needs them all: in the state of the machine that is furthest
+    from running, with the earliest notice and the earliest start of billing."""
     if len(machines) == 1:
         return machines[0]
     least = min(machines, key=lambda each: _LEAST.index(each.state))

@@ -1,4 +1,4 @@
-"""Key files: a cloud's credentials in a file that every user of this machine can read are refused."""
+"""Key files: refuses a cloud's credentials in a file that every user of this machine can read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ ANYONE = stat.S_IROTH | stat.S_IWOTH
 
 
 def refuse_open(path: str | Path | None) -> None:
-    """Raises SetupError if anyone can read or change this file. None, or a file that is missing or cannot be examined,
-    is for the cloud's library to complain of. Its group may read it: that is how containers get their secrets."""
+    """Raises SetupError if every user can read or change this file. None, or a file that is missing or cannot be
+    examined, is left to the cloud's library to report. The file's group may read it: containers get their secrets this
+    way."""
     if not path:
         return
     place = Path(os.path.expanduser(path))

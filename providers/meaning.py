@@ -1,4 +1,4 @@
-"""Meaning: what an error code of a cloud means to Tradewind. Each cloud has one table of them (providers.*.codes)."""
+"""Meaning: the meaning of a cloud's error code to Tradewind. Each cloud has one table (providers.*.codes)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from providers.errors import ProviderError, Scope
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a code means. `source` names where the code is documented or was seen. `action` is the permission that is
-    missing if it is not the call's own. How long to wait is not in it: clouds say so with their answers (Retry-After),
-    if at all."""
+    """The meaning of a code. `source` names where the code is documented or was observed. `action` is the missing
+    permission, if it is not the call's own. It does not say how long to wait: clouds put that into their answers
+    (Retry-After), if at all."""
 
     kind: type[ProviderError]
     scope: Scope
@@ -24,5 +24,5 @@ class Meaning:
 def row(
     codes: str, kind: type[ProviderError], scope: Scope, source: str, hint: str = ""
 ) -> Iterator[tuple[str, Meaning]]:
-    """A row of such a table: all of these codes (separated by blanks) mean the same."""
+    """A row of a cloud's table: all of these codes (separated by blanks) have the same meaning."""
     return ((code, Meaning(kind, scope, source, hint)) for code in codes.split())

@@ -18,7 +18,7 @@ def usd(amount: str | int | float | Decimal) -> int:
 
 
 def whole_usd(nano_usd: int) -> str:
-    """Format nano-USD with at least two decimal places, and as many as it has: for amounts that are compared."""
+    """Format nano-USD exactly, with at least two decimal places: for amounts that are compared."""
     digits = f"{Decimal(abs(nano_usd)) / NANO_USD:.9f}".rstrip("0")
     return format_usd(nano_usd, max(2, len(digits.partition(".")[2])))
 
@@ -33,12 +33,12 @@ def format_usd(nano_usd: int, places: int = 2) -> str:
 
 
 def about_usd(nano_usd: int) -> str:
-    """An amount in a sentence, with as many places as say something: `$12.29`, below a dollar `$0.1365`."""
+    """An amount in a sentence, with the significant places: `$12.29`, below a dollar `$0.1365`."""
     return format_usd(nano_usd, 2 if nano_usd == 0 or abs(nano_usd) >= NANO_USD else 4)
 
 
 def at_least_usd(nano_usd: int) -> str:
-    """A positive amount as `about_usd`, but rounded up, so that a user who types it in has enough."""
+    """A positive amount as `about_usd`, but rounded up, so a user who types it in has enough."""
     return about_usd(rounded_up(nano_usd))
 
 
@@ -48,7 +48,7 @@ def rounded_up(nano_usd: int) -> int:
 
 
 def at_most_usd(nano_usd: int) -> str:
-    """A positive amount as `about_usd`, but rounded down, so that a user who types it in names no more."""
+    """A positive amount as `about_usd`, but rounded down, so a user who types it in does not exceed it."""
     return about_usd(nano_usd // _step(nano_usd) * _step(nano_usd))
 
 

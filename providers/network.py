@@ -1,4 +1,4 @@
-"""What a cloud needs before a machine can be rented there: networks that let nothing in."""
+"""The networks that a cloud needs before a machine can be rented there; they let nothing in."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class NetworkPart:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What an installation has in a region. `missing` says in words what `set_up` would make or correct; `wanted` is
-    False for a region that is no longer configured."""
+    """The parts that an installation has in a region. `missing` describes what `set_up` would create or correct;
+    `wanted` is False for a region that is no longer configured."""
 
     provider: str
     region: str
@@ -34,7 +34,7 @@ class Network:
 
 
 def in_each(regions: Iterable[str], do: Callable[[str], None]) -> None:
-    """`do` in every region, even if it fails in another. Raises the first ProviderError at the end."""
+    """Run `do` in every region, even if it fails in another. Raises the first ProviderError at the end."""
     failed: ProviderError | None = None
     for region in regions:
         try:

@@ -1,4 +1,4 @@
-"""Notice: what a machine learns of its own end from its provider, in time to save its work."""
+"""Notice: a provider's warning to a machine of its end, in time to save its work."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ REBALANCE = "rebalance"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """The provider will preempt this machine: `deadline_monotonic_s` is a time of CLOCK_MONOTONIC (wall seconds). None:
-    it is more likely to than usual, and does not say when."""
+    """The provider will preempt this machine at `deadline_monotonic_s` (CLOCK_MONOTONIC, wall seconds). None: a
+    preemption is more likely than usual, at an unknown time."""
 
     kind: str
     deadline_monotonic_s: float | None
 
 
 class NoticeWatch(ABC):
-    """Asks a cloud's metadata service about this machine, in a thread of its own. The first notice with a deadline
-    counts: another one does not postpone it. `monotonic` returns wall seconds of CLOCK_MONOTONIC."""
+    """Queries a cloud's metadata service about this machine, in a separate thread. The first notice with a deadline
+    counts: later ones do not postpone it. `monotonic` returns wall seconds of CLOCK_MONOTONIC."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -32,16 +32,16 @@ class NoticeWatch(ABC):
         self._warning: Notice | None = None
 
     def __call__(self) -> Notice | None:
-        """The notice that was found, without asking."""
+        """The notice found so far; sends no request."""
         return self._first or self._warning
 
     def started(self) -> Self:
-        """Look from now on, until the process ends."""
+        """Start looking, until the process ends."""
         threading.Thread(target=self.watch, name="notices", daemon=True).start()
         return self
 
     def watch(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Look until the process ends. A service that answers slowly is asked as often as one that answers at once."""
+        """Look until the process ends. A slow service is queried as often as a fast one."""
         while True:
             began_s = self._monotonic()
             due_s = began_s + self.look()

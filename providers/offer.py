@@ -16,7 +16,8 @@ class CapacityType(StrEnum):
 @dataclass(frozen=True, slots=True)
 class OfferId:
     """The name of an offer: `provider/region/zone/instance_type/capacity_type`, such as
-    `local/west/west-b/sim.large/spot`. Region and zone are empty where a provider tells none; the others never are.
+    `local/west/west-b/sim.large/spot`. Region and zone are empty if the provider has none; the other parts are never
+    empty.
     """
 
     provider: str
@@ -73,7 +74,7 @@ class Offer:
         return self.capacity_type is CapacityType.SPOT
 
 
-# Of an id that is known to be one: decisions ask for these of every offer, and want no more than the part.
+# For valid ids only: decisions need these parts of every offer, so they do not parse the whole id.
 
 
 def provider_of(offer_id: str) -> str:

@@ -1,7 +1,7 @@
-"""Policy: the calls that a cloud's provider makes, and from them the least permissions that its account needs.
+"""Policy: the calls that a cloud's provider makes, and the least permissions derived from them.
 
-Each cloud lists its calls once, in `providers/NAME/calls.py`, which needs none of the cloud's library. `tradewind
-doctor --policy` prints what is generated from that list.
+Each cloud lists its calls once, in `providers/NAME/calls.py`, which does not need the cloud's library. `tradewind
+doctor --policy` prints the policy generated from that list.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from providers.errors import NotFoundError
 
 
 class Use(StrEnum):
-    """What a call is needed for."""
+    """The purpose of a call."""
 
     PRICES = "prices"
     MACHINES = "machines"
@@ -36,7 +36,7 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Store:
     """The bucket that holds orders, reports and checkpoints. `role` is the role whose rights machines get; None: those
-    of the control plane's own user."""
+    of the control plane's user."""
 
     bucket: str
     prefix: str
@@ -45,7 +45,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class PolicyDocument:
-    """A policy as the cloud's own tools take it. `apply` is the command that does so."""
+    """A policy in the form that the cloud's tools accept. `apply` is the command for it."""
 
     text: str
     format: Literal["json", "yaml"]
@@ -56,7 +56,7 @@ POLICIES = {name: f"providers.{name}.calls" for name in ("aws", "gcp", "azure")}
 
 
 def cloud_policy(cloud: str, uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
-    """The least policy for these uses. Use.BUCKET and Use.STORE are left out without `store`. Calls nothing. Raises
+    """The least policy for these uses. Use.BUCKET and Use.STORE are left out without `store`. Sends nothing. Raises
     NotFoundError."""
     if cloud not in POLICIES:
         raise NotFoundError(f"there is no cloud named {cloud!r}", hint=f"known: {', '.join(POLICIES)}")
@@ -64,5 +64,5 @@ def cloud_policy(cloud: str, uses: Collection[Use], store: Store | None = None) 
 
 
 def permissions(calls: Iterable[Call], *uses: Use) -> list[str]:
-    """The permissions of the calls for these uses, in order, each once."""
+    """The permissions for these uses, in order and without repetitions."""
     return list(dict.fromkeys(call.permission for call in calls if call.use in uses))

@@ -101,14 +101,15 @@ def kill_all(instance_id: str, leader: Leader | None) -> None:
 
 
 def kill_session(session: int) -> None:
-    """Like `kill_all` for the processes of one session, except this process. The session need not be an instance."""
+    """Like `kill_all` for the processes of one session, except this process. The session does not have to be an
+    instance."""
     _kill_until_none(f"session {session}", lambda: _of_session(session))
 
 
 def mark(pid: int, name: str) -> None:
-    """Mark a process of this user, and all that it starts from now on, however they detach from it.
+    """Mark a process of this user and all that it starts from now on, even if they detach from it.
 
-    The mark is the soft limit on real-time CPU time, below the hard one, which is an instance's. Does nothing if the
+    The mark is the soft limit on real-time CPU time, below the hard limit, which marks instances. Does nothing if the
     process has ended.
     """
     with suppress(ProcessLookupError):
@@ -117,8 +118,8 @@ def mark(pid: int, name: str) -> None:
 
 
 def kill_marked(name: str, *, spared: bytes = b"", spared_s: float = 0.0) -> None:
-    """Like `kill_all` for the processes with this mark. Those with `spared` in their command have so many seconds to
-    end by themselves."""
+    """Like `kill_all` for the processes with this mark. Processes with `spared` in their command have this many seconds
+    to end by themselves."""
     marks = {str(_mark_of(name)).encode()}
 
     def find() -> list[Process]:

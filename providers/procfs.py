@@ -1,4 +1,4 @@
-"""What Linux says about processes; pid and start time together identify one, and are unique within one boot."""
+"""Facts about processes from Linux's /proc; pid and start time together identify a process within one boot."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own_children() -> set[int]:
 
 
 def holders(path: Path) -> dict[int, str]:
-    """The other processes that have the file open, by pid, and their commands; those of other users are not seen."""
+    """The other processes that have the file open, by pid, and their commands; those of other users are not visible."""
     file = path.stat()
     found = dict[int, str]()
     for process in Path("/proc").glob("[0-9]*"):

@@ -24,7 +24,7 @@ def provider_names() -> tuple[str, ...]:
 
 
 def without_provider(clouds: Iterable[str]) -> tuple[str, ...]:
-    """Those of these clouds for which no provider is installed, sorted: their prices may be known, and nothing can be
+    """The clouds among these without an installed provider, sorted: their prices may be known, but nothing can be
     rented there."""
     return tuple(sorted(set(clouds) - set(provider_names())))
 
@@ -55,7 +55,7 @@ def _load(entry: EntryPoint) -> Callable[..., Provider]:
     try:
         return cast("Callable[..., Provider]", entry.load())
     except ModuleNotFoundError as error:
-        if entry.module.startswith(error.name or ""):  # the provider's own module: no extra installs it
+        if entry.module.startswith(error.name or ""):  # the provider's own module, which no extra installs
             raise SetupError(
                 f"the provider {entry.name!r} is declared as {entry.value}, which does not exist",
                 hint=f"reinstall {_distribution(entry)}",

@@ -1,4 +1,4 @@
-"""Rentable: whether an offer is one that an installation may rent from a cloud."""
+"""Rentable: whether an installation may rent an offer from a cloud."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rentable(
     if offer.provider != provider or offer.region not in regions or offer.instance_type not in types:
         raise NotFoundError(
             f"{offer_id} is not an offer of this installation",
-            hint=f"providers.{provider}.regions and providers.{provider}.{setting} in tradewind.toml say what may be "
+            hint=f"providers.{provider}.regions and providers.{provider}.{setting} in tradewind.toml list what may be "
             "rented",
         )
     return offer

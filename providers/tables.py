@@ -103,7 +103,7 @@ class _CutShort:
 def named_rows(reader: csv.DictReader[Any]) -> Iterator[tuple[int, Mapping[Any, Any]]]:
     """Yields (line number, fields by name) for each CSV row, including incomplete ones (see require_whole).
 
-    Raises csv.Error, and whatever the lines raise.
+    Raises csv.Error, and any error of the lines.
     """
     reader.restval = _CutShort
     for row in reader:
@@ -133,7 +133,7 @@ def bounded_rows(rows: Iterator[Any]) -> Iterator[Any]:
 def parquet_rows(file: Any, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows of an open pyarrow.parquet.ParquetFile, limited to the `columns` that exist and are not nested.
 
-    Raises TableTooLargeError before anything too large is decompressed, and whatever pyarrow raises.
+    Raises TableTooLargeError before anything too large is decompressed, and pyarrow's exceptions.
     """
     import pyarrow
     import pyarrow.compute

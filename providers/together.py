@@ -9,7 +9,7 @@ from providers.offer import OfferId
 
 
 def together(provider: Provider | None, offer_id: str, also: Sequence[str], count: int) -> tuple[str, ...]:
-    """Those of `also`, the best first, for which a launch of `count` machines of `offer_id` can ask as well."""
+    """The offers of `also`, best first, that a launch of `count` machines of `offer_id` can also request."""
     if not isinstance(provider, LaunchesAnywhere):
         return ()
     kind = OfferId.parse(offer_id).instance_type

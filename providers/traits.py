@@ -1,4 +1,4 @@
-"""What is known about a provider from its name alone, without opening it."""
+"""Facts about a provider that are known from its name alone, without opening it."""
 
 from __future__ import annotations
 

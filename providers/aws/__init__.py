@@ -1,1 +1,1 @@
-"""AWS. The only package that imports boto3, and only when something is made of it."""
+"""AWS. The only package that imports boto3, and only when one of its objects is created."""

@@ -1,7 +1,7 @@
-"""The bucket of an installation on S3: its tag, which the call that creates it sets, says for which one it was made.
+"""The bucket of an installation on S3. The call that creates it sets a tag that names the installation.
 
-S3 sets the rules of a bucket by calls of their own, so a bucket of ours may lack some after a death: the next
-`make_bucket` sets them. DeleteBucket removes empty buckets only.
+S3 sets the rules of a bucket by separate calls. If the process dies between them, the next `make_bucket` sets the
+missing rules. DeleteBucket removes empty buckets only.
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html
 """
 
@@ -17,9 +17,9 @@ from providers.aws.session import Connections, error_code
 from providers.bucket import ABORT_AFTER_DAYS, AT_MOST, Bucket, Contents, not_empty, not_ours, taken
 
 DEFAULT_REGION = "us-east-1"
-"""It is not named when a bucket is made there, nor when S3 says where a bucket is."""
+"""S3's default region: CreateBucket does not accept its name, and GetBucketLocation does not return it."""
 _LOCATIONS = {None: DEFAULT_REGION, "EU": "eu-west-1"}
-"""Of buckets of S3's first years, EU."""
+"""Location names of buckets from S3's first years, such as EU."""
 _PRIVATE = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 _ABORT = {
     "ID": "tradewind: abort unfinished uploads",
@@ -31,7 +31,7 @@ _UNSET = ("NoSuchTagSet", "NoSuchPublicAccessBlockConfiguration", "NoSuchLifecyc
 
 
 class Buckets:
-    """Methods raise botocore's exceptions and errors of ours."""
+    """Methods raise botocore's exceptions and ProviderErrors."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -81,14 +81,14 @@ class Buckets:
                 return
             if error_code(error) != "BucketNotEmpty":
                 raise
-            progress(not_empty(_url(name), "objects", command))  # written since then; or former versions
+            progress(not_empty(_url(name), "objects", command))  # objects written since the listing, or old versions
             return
         progress(f"bucket {_url(name)} was removed")
 
 
 def _make(s3: Any, install: str, name: str, region: str) -> bool:
-    """False if the account had it before: made by an earlier call, whose answer was lost, it shows its tag the next
-    time. Raises SetupError."""
+    """False if the account had it before. If an earlier call made it and the answer was lost, the next call sees its
+    tag. Raises SetupError."""
     asked: dict[str, Any] = {"Tags": [{"Key": INSTALL, "Value": install}]}
     if region != DEFAULT_REGION:
         asked["LocationConstraint"] = region
@@ -113,7 +113,7 @@ def _tags(s3: Any, name: str, *, present: bool = False) -> Any:
             return {}
         if code in NO_BUCKET and not present:
             return None
-        if code == "AccessDenied" and "not authorized" not in str(error):  # S3 names no action to other accounts
+        if code == "AccessDenied" and "not authorized" not in str(error):  # another account's: S3 names no action
             raise _taken(name) from error
         raise
     return {tag["Key"]: tag["Value"] for tag in found["TagSet"]}
@@ -124,7 +124,7 @@ def _taken(name: str) -> Exception:
 
 
 def _steps(s3: Any, name: str) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What a bucket of ours lacks, and what sets it."""
+    """What a bucket made by Tradewind lacks, and the call that sets it."""
     private = _set(s3.get_public_access_block, name).get("PublicAccessBlockConfiguration", {})
     if not all(private.get(each) for each in _PRIVATE):
         blocked = dict.fromkeys(_PRIVATE, True)
@@ -159,7 +159,7 @@ def _set(get: Callable[..., Any], name: str) -> Mapping[str, Any]:
 
 
 def _aborts(rule: Mapping[str, Any]) -> bool:
-    """Whether a rule aborts all uploads that were not finished in time, and not only some."""
+    """Whether a rule aborts all uploads that were not finished in time, not only some of them."""
     days = rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
     everywhere = not rule.get("Prefix") and rule.get("Filter", {}) in ({}, {"Prefix": ""})
     return rule.get("Status") == "Enabled" and days is not None and days <= ABORT_AFTER_DAYS and everywhere

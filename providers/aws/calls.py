@@ -1,4 +1,4 @@
-"""The calls that this package makes, and the IAM policy that allows these and nothing else.
+"""The calls that this package makes, and the IAM policy that allows only these.
 
 Conditions limit what can be done to machines and networks to those that carry Tradewind's tag
 (docs.aws.amazon.com/AWSEC2/latest/UserGuide/supported-iam-actions-tagging.html).
@@ -13,9 +13,9 @@ from typing import Any
 from providers.policy import Call, PolicyDocument, Store, Use, permissions
 
 INSTALL = "tradewind-install"
-"""The tag with which everything is made."""
+"""The tag that everything is created with."""
 SERVICES = ["spot.amazonaws.com", "ec2fleet.amazonaws.com"]
-"""Those that make themselves a role in an account with its first spot machine, and its first fleet."""
+"""Services that create a role in an account at its first spot machine and its first fleet."""
 
 CALLS = (
     *(
@@ -137,7 +137,7 @@ _RESTRICTED: dict[str, tuple[dict[str, Any], ...]] = {
         (_OWN,),
     ),
 }
-"""Permission -> the conditions under which it is given; any of them is enough."""
+"""Permission -> the conditions under which it is granted; any one of them is enough."""
 _FOLDER = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload")
 _BUCKET = ("s3:ListBucket", "s3:GetBucketVersioning", "s3:GetLifecycleConfiguration")
 

@@ -1,10 +1,10 @@
-"""AWS's error codes and what they mean here: the one table of them.
+"""The table of AWS's error codes and what they mean to Tradewind.
 
 Sources: [codes] "Error codes for the Amazon EC2 API" (docs.aws.amazon.com/ec2/latest/devguide/errors-overview.html);
-[s3] "Error responses" (docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html);
-[common] "Common error types" of the query protocol (docs.aws.amazon.com/ec2/latest/APIReference/CommonErrors.html);
-[sdk] the codes that botocore itself repeats (botocore/data/_retry.json); [seen] not documented there, but sent. Codes
-that are missing here are errors of the request.
+[s3] "Error responses" (docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html); [common] "Common error types" of
+the query protocol (docs.aws.amazon.com/ec2/latest/APIReference/CommonErrors.html); [sdk] the codes that botocore itself
+repeats (botocore/data/_retry.json); [seen] not documented there, but observed. Any other code is treated as an error in
+the request.
 """
 
 from __future__ import annotations
@@ -52,13 +52,15 @@ MADE_BEFORE = (
 
 
 _BUCKET = "correct store_root in tradewind.toml: 3 to 63 small letters, digits, dashes and dots"
-_BUCKET_REGION = "correct store_region in tradewind.toml, or AWS_REGION: a region that the account has switched on"
-_CAPACITY = "it is tried in other zones, with other types and later"
-_QUOTA = "ask for more: aws service-quotas list-service-quotas --service-code ec2; or end other machines"
+_BUCKET_REGION = "correct store_region in tradewind.toml, or AWS_REGION: a region that the account has enabled"
+_CAPACITY = "Tradewind tries other zones and types, and tries again later"
+_QUOTA = "request an increase: aws service-quotas list-service-quotas --service-code ec2; or end other machines"
 _IMAGE = "correct providers.aws.image in tradewind.toml: an AMI belongs to one region; a parameter works in all"
-_NETWORK = "make it again: tradewind up --cloud aws"
-_NETWORK_QUOTA = "ask for more: aws service-quotas list-service-quotas --service-code vpc; or remove others"
-_USED = "end or remove what uses it; then run the command again"
+_NETWORK = "create it again: tradewind up --cloud aws"
+_NETWORK_QUOTA = (
+    "request an increase: aws service-quotas list-service-quotas --service-code vpc; or remove other resources"
+)
+_USED = "remove what still uses it, then run the command again"
 _KEYS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _CLOCK = "set this machine's clock (timedatectl set-ntp true): AWS allows 5 minutes"
 _LOGIN = "get new credentials: aws sso login, or a new session token"
@@ -103,18 +105,18 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
         yield from row(code, SetupError, "region", "codes", _NETWORK)
     yield from row("DependencyViolation", UnavailableError, "region", "codes", _USED)
     for code in MADE_BEFORE:
-        yield from row(code, UnavailableError, "region", "codes", "EC2 does not show it yet: repeat it")
+        yield from row(code, UnavailableError, "region", "codes", "EC2 does not show it yet: try again")
     yield from row("VpcLimitExceeded InternetGatewayLimitExceeded", QuotaError, "region", "codes", _NETWORK_QUOTA)
     yield from row("SubnetLimitExceeded SecurityGroupLimitExceeded", QuotaError, "region", "codes", _NETWORK_QUOTA)
     yield from row("InvalidAvailabilityZone InvalidInstanceType", NotFoundError, "request", "codes")
     for code in NO_BUCKET:
         yield from row(code, NotFoundError, "request", "s3")
-    yield from row("OperationAborted", UnavailableError, "region", "s3", "another change is going on: repeat it")
+    yield from row("OperationAborted", UnavailableError, "region", "s3", "another change is in progress: try again")
     yield from row("InvalidAccessKeyId InvalidToken", AuthError, "account", "s3", _KEYS)
     yield from row("IllegalLocationConstraintException", SetupError, "account", "s3", _BUCKET_REGION)
     yield from row("InvalidLocationConstraint", SetupError, "account", "s3", _BUCKET_REGION)
     yield from row("InvalidBucketName", SetupError, "account", "s3", _BUCKET)
-    yield from row("TooManyBuckets", QuotaError, "account", "s3", "remove others, or ask AWS for more")
+    yield from row("TooManyBuckets", QuotaError, "account", "s3", "remove other ones, or ask AWS for a higher limit")
     yield from row("InternalError InternalFailure ServerInternal", UnavailableError, "region", "codes")
     yield from row("ServiceUnavailable Unavailable", UnavailableError, "region", "codes")
 

@@ -1,11 +1,11 @@
-"""Launches of any of several types in any of several zones: an EC2 Fleet of the type `instant`.
+"""Launches that accept several types and zones: an EC2 Fleet of the type `instant`.
 
-A fleet takes what it launches from a launch template. Ours is also the record of the launch: it is made first, under a
-name that follows from the launch token, and carries the fleet's id once that is known. The fleet's client token is that
-of the launch with the template's id, so that a repeated call gives the same fleet, and a call after a refusal, which
-removes the template, asks anew. Templates cost nothing; they are removed two hours after the launch, a day after it if
-its fleet is not known, and with the networks. Nothing that was asked for here is ever launched in another way: the
-token of a fleet is unknown to RunInstances, so there could be two machines.
+A fleet takes what it launches from a launch template. Our template is also the record of the launch: it is created
+first, under a name derived from the launch token, and is tagged with the fleet's id once that is known. The fleet's
+client token is the launch token plus the template's id. A repeated call therefore returns the same fleet. A refusal
+removes the template, so a call after it is a new request. Templates cost nothing; they are removed two hours after the
+launch (a day if the fleet is unknown), and together with the networks. A launch that was requested here is never
+repeated in another way: RunInstances does not know the token of a fleet, so there could be two machines.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ FLEET = "tradewind-fleet"
 """The tag of a template with the id of its fleet."""
 KEPT_S = 2 * 3600.0
 UNRESOLVED_KEPT_S = 24 * 3600.0
-"""Of a launch whose fleet is not known: without its template, a repeated call would launch again."""
+"""For a launch whose fleet is unknown: without its template, a repeated call would launch again."""
 ONE_BY_ONE_S = 3600.0
-"""For so long after a refusal of fleets, launches name one offer each."""
+"""For this long after AWS refuses a fleet, each launch names only one offer."""
 Place = tuple[str, str]
 """A subnet and an instance type."""
 SPOT_STRATEGY, ON_DEMAND_STRATEGY = "price-capacity-optimized", "prioritized"
-"""For machines at about the same price: those that are least likely to be taken away; the first in our order."""
+"""Among machines at about the same price, AWS takes those least likely to be preempted, or the first of our list."""
 
 
 NEEDED = (
@@ -50,12 +50,12 @@ NEEDED = (
     "ec2:CreateFleet",
     "iam:CreateServiceLinkedRole",
 )
-"""Permissions without which nothing is launched by a fleet."""
+"""Permissions that a launch by a fleet needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRequest:
-    """A launch in a region: `data` is that of its template, `overrides` are the subnets and types, best first."""
+    """A launch in a region: `data` is the template's data, `overrides` are the subnets and types, best first."""
 
     spec: LaunchSpec
     region: str
@@ -66,14 +66,14 @@ class FleetRequest:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The template of a launch: its id, and that of its fleet ("": not known)."""
+    """The template of a launch: its id, and the id of its fleet ("": unknown)."""
 
     template: str
     fleet: str
 
 
 class Fleets:
-    """Methods raise botocore's exceptions and errors of ours."""
+    """Methods raise botocore's exceptions and ProviderErrors."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections, self._clock = connections, clock
@@ -81,12 +81,12 @@ class Fleets:
 
     @property
     def taken(self) -> bool:
-        """False for a while after the account could not have a fleet."""
+        """False for a while after AWS refused the account a fleet."""
         return self._refused_s is None or self._clock.monotonic_s() - self._refused_s > ONE_BY_ONE_S
 
     def launch(self, request: FleetRequest) -> tuple[Place, list[str]] | None:
-        """Launch all machines by one of the overrides: (its subnet and type, EC2's ids in a fixed order). None if the
-        token has launched already, by other overrides. Raises NotTogetherError."""
+        """Launch all machines with one of the overrides. Returns its subnet and type, and EC2's ids in a fixed order.
+        None if the token has already launched with other overrides. Raises NotTogetherError."""
         try:
             return self._launched(request)
         except NotTogetherError:
@@ -115,7 +115,7 @@ class Fleets:
         if len(ids) != spec.count:
             self._refused(region, record, ids, found.get("Errors", []))
         if not record.fleet:
-            with suppress(Exception):  # a repeated call finds it too
+            with suppress(Exception):  # a repeated call also finds it
                 tag = {"Key": FLEET, "Value": fleet}
                 self._connections.client("ec2", region).create_tags(Resources=[record.template], Tags=[tag])
         used = (each["LaunchTemplateAndOverrides"]["Overrides"] for each in found["Instances"])
@@ -123,8 +123,8 @@ class Fleets:
         return place, ids
 
     def machines(self, token: str, region: str) -> list[str] | None:
-        """EC2's ids of the machines that a launch with this token has made; None if there was none, or if it is not
-        known yet."""
+        """EC2's ids of the machines that a launch with this token has made; None if there was no such launch, or if the
+        machines are not known yet."""
         record = self._record(token, region)
         if record is None or not record[0].fleet:
             return None
@@ -132,7 +132,7 @@ class Fleets:
         return [each for group in rows for each in group["InstanceIds"]]
 
     def tidy(self, install: str, region: str) -> None:
-        """Remove the templates of launches that were made long ago."""
+        """Remove the templates of old launches."""
         ec2, now_s = self._connections.client("ec2", region), self._clock.now_ms() / 1000
         own = [{"Name": f"tag:{INSTALL}", "Values": [install]}]
         for page in pages_of(ec2, "describe_launch_templates", Filters=own):
@@ -142,8 +142,8 @@ class Fleets:
                     self._remove(region, row["LaunchTemplateId"])
 
     def _recorded(self, request: FleetRequest) -> tuple[Record, bool]:
-        """The record of a launch, made if there is none, and whether it is new: then nothing was launched. Raises
-        ConflictError for another launch with this token, and NotTogetherError."""
+        """The record of a launch, created if there is none, and whether it is new (then nothing was launched before).
+        Raises ConflictError for another launch with this token, and NotTogetherError."""
         spec, region = request.spec, request.region
         try:
             found = self._record(spec.token, region)
@@ -155,14 +155,14 @@ class Fleets:
             raise
         found = found or self._record(spec.token, region)
         if found is None:
-            raise UnavailableError(f"EC2 does not show yet what it knows of the token {spec.token}")
+            raise UnavailableError(f"EC2 does not yet show the launch with the token {spec.token}")
         record, before = found
         if before != spec.fingerprint:
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
         return record, False
 
     def _made(self, request: FleetRequest) -> Record | None:
-        """A new record of a launch; None if there is one."""
+        """A new record of a launch; None if one exists."""
         spec = request.spec
         tags = {INSTALL: spec.tags.get(INSTALL, ""), REQUEST: spec.fingerprint}
         tagged = [{"Key": key, "Value": value} for key, value in tags.items()]
@@ -179,17 +179,17 @@ class Fleets:
         return Record(str(made["LaunchTemplate"]["LaunchTemplateId"]), "")
 
     def _not_asked(self, region: str, record: Record, error: Exception, *, new: bool) -> NoReturn:
-        """Raise what it means that EC2 takes no fleet. An earlier call may have launched one all the same."""
+        """Raise the error for EC2's refusal of fleets. An earlier call may still have launched one."""
         if not new:
             raise UnavailableError(
-                f"EC2 takes no fleet now, but may have taken one for this launch: {error}"
+                f"EC2 accepts no fleet now, but may have accepted one for this launch: {error}"
             ) from error
         with suppress(Exception):  # else it is removed a day later
             self._remove(region, record.template)
         raise _not_together(error) from error
 
     def _record(self, token: str, region: str) -> tuple[Record, str] | None:
-        """The record of a launch, and the fingerprint of its request."""
+        """The record of a launch and the fingerprint of its request."""
         ec2 = self._connections.client("ec2", region)
         try:
             rows = ec2.describe_launch_templates(LaunchTemplateNames=[_name(token)])["LaunchTemplates"]
@@ -203,7 +203,7 @@ class Fleets:
         return None
 
     def _fleet(self, region: str, fleet: str) -> Mapping[str, Any]:
-        """What a fleet has launched, and why it has not launched the rest."""
+        """The machines that a fleet has launched, and why it has not launched the rest."""
         try:
             found = self._connections.client("ec2", region).describe_fleets(FleetIds=[fleet])["Fleets"]
         except Exception as error:
@@ -213,13 +213,14 @@ class Fleets:
         return dict(found[0]) if found else {}
 
     def _refused(self, region: str, record: Record, ids: Sequence[str], errors: Sequence[Mapping[str, Any]]) -> None:
-        """Remove what a refused launch has left, so that the next one asks anew, and raise why it was refused."""
-        if ids:  # it was to launch all or none
+        """Remove what a refused launch has left, so that the next call is a new request, and raise the reason of the
+        refusal."""
+        if ids:  # the fleet should have launched all or none
             with _accepted():
                 self._connections.client("ec2", region).terminate_instances(InstanceIds=list(ids))
         elif not errors:
-            raise UnavailableError("EC2 does not show yet what became of a fleet")
-        with suppress(Exception):  # else the next call with this token is answered with this refusal
+            raise UnavailableError("EC2 does not yet show the result of a fleet")
+        with suppress(Exception):  # otherwise the next call with this token gets the same refusal
             self._remove(region, record.template)
         raise refusal(errors)
 
@@ -235,8 +236,9 @@ class Fleets:
 
 
 def refusal(errors: Sequence[Mapping[str, Any]]) -> ProviderError:
-    """Why a fleet has launched nothing, which is said of all its offers: that one had no capacity, else what was said
-    of each. Of different reasons, or one that is not known, only asking for one offer at a time can tell whose it is.
+    """Why a fleet has launched nothing, as one error for all its offers: no capacity if any offer had none, otherwise
+    the reason that they share. If reasons differ or are unknown, only requests for one offer at a time can tell them
+    apart.
     """
     told: list[ProviderError] = []
     for each in errors:
@@ -263,22 +265,22 @@ def refusal(errors: Sequence[Mapping[str, Any]]) -> ProviderError:
 
 @contextmanager
 def _accepted() -> Iterator[None]:
-    """Whatever fails now, the launch may have taken effect."""
+    """Whatever fails from here on, the launch may have taken effect."""
     try:
         yield
     except Exception as error:
-        raise UnavailableError(f"what became of a fleet cannot be looked up: {error}") from error
+        raise UnavailableError(f"the result of a fleet cannot be looked up: {error}") from error
 
 
 def _not_taken(error: Exception) -> bool:
-    """Whether EC2 does not know such a request, or the account may not make it."""
+    """Whether EC2 does not know this kind of request, or the account may not make it."""
     known = to_provider_error(error)
     return type(known) is ProviderError or (isinstance(known, PermissionDeniedError) and known.action in NEEDED)
 
 
 def _not_together(error: Exception) -> NotTogetherError:
     known = to_provider_error(error)
-    return NotTogetherError(f"no fleets here: {known}", hint="" if known is None else known.hint)
+    return NotTogetherError(f"fleets are not available here: {known}", hint="" if known is None else known.hint)
 
 
 def _name(token: str) -> str:
@@ -286,7 +288,7 @@ def _name(token: str) -> str:
 
 
 def _asked(request: FleetRequest, record: Record) -> dict[str, Any]:
-    """All or none, of one type in one zone."""
+    """All or none, in one zone and of one type."""
     spec, spot = request.spec, request.spot
     together = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetCapacity": spec.count}
     kind = "spot" if spot else "on-demand"

@@ -1,4 +1,4 @@
-"""What AWS's instance types contain, as far as prices need it.
+"""The hardware of AWS's instance types, as far as prices need it.
 
 The price list gives only a count of GPUs, so the catalogue maps instance families to GPUs; with an account,
 DescribeInstanceTypes is used instead. Families that share one GPU among machines (g6f) are deliberately not in the
@@ -22,8 +22,8 @@ TOLERANCE = 0.15
 
 @dataclass(frozen=True, slots=True)
 class InstanceType:
-    """A machine type. `gpu` is the canonical name; None if `gpu_name`, the provider's name, is unknown, or if there is
-    no GPU: then that is empty."""
+    """A machine type. `gpu` is the canonical name; None if `gpu_name` (the provider's name) is unknown, or if there is
+    no GPU (`gpu_name` is then empty)."""
 
     name: str
     gpu: str | None
@@ -35,7 +35,7 @@ class InstanceType:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is certain what GPUs it has."""
+        """Whether its GPUs are known for certain."""
         return self.gpu is not None or not self.gpu_name
 
 

@@ -1,4 +1,4 @@
-"""The image that machines of a region start from: looked up once an hour."""
+"""The image that machines of a region start from; looked up once an hour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FRESH_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An AMI and the name of its root disk. `told` is what it says of itself: its name and description."""
+    """An AMI and the name of its root disk. `told` is its name and description."""
 
     id: str
     root_device: str

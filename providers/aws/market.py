@@ -1,7 +1,7 @@
-"""What can be rented on AWS now, and for how much: the configured types in the configured regions.
+"""What can be rented on AWS now, and at what price: the configured types in the configured regions.
 
-The same questions as the price sources ask (providers.aws.prices), only of these types. A region that does not answer
-keeps its last offers.
+Makes the same requests as the price sources (providers.aws.prices), limited to these types. A region that does not
+answer keeps its last offers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from providers.price import PricePoint
 
 MOST_AT_ONCE = 8
 LISTED_S = 3600.0
-"""How long on-demand prices are not asked for again: they change a few times a year."""
+"""How long on-demand prices are kept before they are requested again: they change a few times a year."""
 
 
 class Market:
@@ -39,14 +39,14 @@ class Market:
         self._refused: dict[str, ProviderError] = {}
 
     def offers(self) -> Sequence[Offer]:
-        """The offers when prices were last asked for. Raises ProviderError."""
+        """The offers as of the last request for prices. Raises ProviderError."""
         if not self._offers:
             self.prices(self._clock.now_ms())
         return [offer for region in self._regions for offer in self._offers.get(region, ())]
 
     def prices(self, since_ms: int) -> Sequence[PricePoint]:
-        """All changes since, ascending, after the price of each offer that was in force then. Raises the first error if
-        no region answers."""
+        """All price changes after that time, ascending, preceded by the price of each offer in force then. Raises the
+        first error if no region answers."""
         with ThreadPoolExecutor(min(len(self._regions), MOST_AT_ONCE)) as pool:
             polls = list(pool.map(lambda region: self._polled(region, since_ms), self._regions))
         errors: list[ProviderError] = []

@@ -1,8 +1,8 @@
-"""The notices of AWS, on the machine itself: its metadata service is asked every second, in a thread of its own.
+"""AWS's notices, read on the machine itself: a separate thread queries the metadata service every second.
 
-AWS announces the end of a spot machine two minutes before. Its instant is compared with the service's own time, so that
-the machine's wall clock does not matter. Before that, it may recommend to rebalance: the machine is more likely to be
-taken than usual (docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html).
+AWS announces the end of a spot machine two minutes ahead. The announced time is compared with the service's own time,
+so the machine's wall clock does not matter. Before that, AWS may send a rebalance recommendation: the machine is more
+likely to be preempted than usual (docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SpotNotices(NoticeWatch):
         self._imds = Imds() if imds is None else imds
 
     def look(self) -> float:
-        """Ask once. An answer without a notice, or none at all, changes nothing."""
+        """Ask once. An answer without a notice, or no answer, changes nothing."""
         asked_s = self._monotonic()
         try:
             said, now = self._imds.get(_PATH)

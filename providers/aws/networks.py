@@ -1,9 +1,9 @@
-"""The networks of machines on AWS: in each region a VPC with a subnet per zone, a way out, and nothing that lets in.
+"""The networks of machines on AWS: in each region a VPC with a subnet per zone, outbound access, and no inbound access.
 
-All is found by its tag INSTALL, which the call that creates it sets. The VPC's main route table has the route to the
-internet gateway, so it goes with the VPC. The security group allows connections between its members, for jobs on
-several machines, and none from elsewhere. Of several VPCs (CreateVpc has no token: a lost answer may leave one behind)
-the one with the smallest id is used.
+Every part is found by its tag INSTALL, which the call that creates it sets. The VPC's main route table has the route to
+the internet gateway, so it is removed with the VPC. The security group allows connections between its members, for jobs
+on several machines, and none from elsewhere. If there are several VPCs (CreateVpc has no token, so a lost answer may
+leave one behind), the one with the smallest id is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from providers.network import Network, NetworkPart
 
 FRESH_S = 3600.0
 LAG_S = 120.0
-"""For so long EC2 may not show what it has made; this process knows."""
+"""For this long EC2 may not show what it has created; this process remembers it."""
 GROUP = "tradewind"
 BLOCK = IPv4Network("10.83.0.0/16")
 SUBNET_BITS = 20
@@ -34,7 +34,7 @@ SEES_TEMPLATES = "ec2:DescribeLaunchTemplates"
 
 
 class Networks:
-    """Methods raise botocore's exceptions and errors of ours."""
+    """Methods raise botocore's exceptions and ProviderErrors."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections, self._clock = connections, clock
@@ -51,19 +51,19 @@ class Networks:
             self.forget(install, region)
             raise SetupError(
                 f"this installation has no network in {zone}" if here.subnets else f"there is no network in {region}",
-                hint="make it: tradewind up --cloud aws",
+                hint="create it: tradewind up --cloud aws",
                 scope="region",
             )
         self._known[install, region] = now_s, here
         return here.subnets[zone], here.group["GroupId"]
 
     def forget(self, install: str, region: str) -> None:
-        """Look it up again at the next launch: EC2 says that something of it is gone."""
+        """Look the network up again at the next launch, because EC2 reports that a part of it is gone."""
         self._known.pop((install, region), None)
         self._made.pop((install, region), None)
 
     def network(self, install: str, region: str, *, wanted: bool) -> Network | None:
-        """What is there; None if that is nothing, and nothing is `wanted`."""
+        """What exists in the region; None if nothing exists and nothing is `wanted`."""
         here = self._region(install, region)
         if not wanted:
             return Network(PROVIDER, region, here.parts, (), wanted) if here.parts else None
@@ -71,7 +71,7 @@ class Networks:
         return Network(PROVIDER, region, here.parts, tuple(what for what, _ in here.steps()))
 
     def set_up(self, install: str, region: str, progress: Callable[[str], None]) -> None:
-        """Make what is missing, in an order in which each can be found again."""
+        """Create what is missing, in an order in which each part can be found again."""
         here = self._region(install, region)
         here.zones = self._zones(region)
         self._made[install, region] = self._clock.monotonic_s(), here
@@ -81,11 +81,11 @@ class Networks:
                 progress(f"{region}: {what}{f' {made}' if made else ''} was made")
         except Exception as error:
             if error_code(error) in NO_NETWORK:
-                raise UnavailableError(f"EC2 does not know yet what it has just made in {region}") from error
+                raise UnavailableError(f"EC2 does not show yet what it has just created in {region}") from error
             raise
 
     def tear_down(self, install: str, region: str, progress: Callable[[str], None]) -> None:
-        """Remove all parts, those that others depend on last."""
+        """Remove all parts; parts that others depend on come last."""
         here = self._region(install, region)
         ec2 = self._connections.client("ec2", region)
 
@@ -122,7 +122,7 @@ class Networks:
             except Exception as error:
                 known = to_provider_error(error)
                 if isinstance(known, PermissionDeniedError) and known.action == SEES_TEMPLATES:
-                    return []  # an earlier version's policy: then there are none
+                    return []  # with the policy of an earlier version, there are no templates
                 raise
 
         here = _Region(
@@ -149,8 +149,8 @@ class Networks:
 
 @dataclass
 class _Region:
-    """What a region has, with the calls that make what it lacks; these are sent once, since EC2 may have done what it
-    gives no answer to."""
+    """What a region has, with the calls that create what it lacks. They are sent only once, since EC2 may have carried
+    out a call without answering it."""
 
     ec2: Any
     install: str
@@ -163,7 +163,7 @@ class _Region:
     zones: list[str] = field(default_factory=list)
 
     def add(self, made: _Region) -> None:
-        """Also what was made lately and is not shown yet."""
+        """Also what was created recently and is not shown yet."""
         for key, shown, others in zip(_KINDS, self.rows, made.rows, strict=True):
             known = {row[key] for row in shown}
             shown += [row for row in others if row[key] not in known]
@@ -188,7 +188,7 @@ class _Region:
         return next((row for row in self.groups if row["VpcId"] == self.vpc), None)
 
     def steps(self) -> Iterator[tuple[str, Callable[[], str]]]:
-        """What is missing, and what makes it and returns its id. Each step may rely on those before it."""
+        """What is missing, and the call that creates it and returns its id. Each step may rely on earlier ones."""
         if self.vpc is None:
             yield "network", self._make_vpc
         if not self.gateways:
@@ -200,10 +200,10 @@ class _Region:
         if self.group is None:
             yield "firewall", self._make_group
         if self.group is None or not any(map(self._own, self.group["IpPermissions"])):
-            yield "firewall's rule for connections between machines", self._admit_members
+            yield "firewall rule for connections between machines", self._admit_members
         for rule in [] if self.group is None else self.group["IpPermissions"]:
             if not self._own(rule):
-                yield f"removal of the firewall's rule {_told(rule)}", partial(self._revoke, rule)
+                yield f"removal of the firewall rule {_told(rule)}", partial(self._revoke, rule)
         for zone in self.zones:
             if zone not in self.subnets:
                 yield f"subnet in {zone}", partial(self._make_subnet, zone)
@@ -234,7 +234,7 @@ class _Region:
         return ""
 
     def _make_group(self) -> str:
-        about = {"GroupName": GROUP, "Description": "Machines of Tradewind: nothing is let in from outside"}
+        about = {"GroupName": GROUP, "Description": "Machines of Tradewind: no inbound connections from outside"}
         tagged = self._tagged("security-group")
         group = str(self.ec2.create_security_group(**about, VpcId=self.vpc, TagSpecifications=tagged)["GroupId"])
         self.groups.append({"GroupId": group, "VpcId": self.vpc, "IpPermissions": []})
@@ -293,7 +293,7 @@ class _Region:
 
 
 _KINDS = {
-    "LaunchTemplateId": "launch template",  # of a launch in any of several zones (providers.aws.fleets)
+    "LaunchTemplateId": "launch template",  # from a launch in any of several zones (providers.aws.fleets)
     "GroupId": "firewall",
     "SubnetId": "subnet",
     "InternetGatewayId": "internet gateway",

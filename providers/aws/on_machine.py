@@ -28,7 +28,7 @@ class Imds:
         self._opener = build_opener(ProxyHandler({}))
 
     def get(self, path: str) -> tuple[str | None, datetime]:
-        """What it says at a path (None: nothing), and its time."""
+        """The value at a path (None: nothing), and the service's time."""
         for _ in range(2):
             request = Request(self._url + path, headers={"X-aws-ec2-metadata-token": self._token})
             try:
@@ -51,7 +51,7 @@ class Imds:
 
 
 def instant(text: str) -> datetime:
-    """An instant as the metadata service writes it. Raises ValueError."""
+    """A time as the metadata service writes it. Raises ValueError."""
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)  # noqa: UP017 - old Pythons
 
 
@@ -65,7 +65,7 @@ def _date(text: str) -> datetime:
     try:
         return parsedate_to_datetime(text)
     except TypeError as error:
-        raise OSError("the metadata service does not say its time") from error
+        raise OSError("the metadata service does not report its time") from error
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ _FAMILIES = re.compile(r"Supported EC2 instances:\s*([\w, -]+)")
 
 def access(connections: Connections | None = None, settings: Settings | None = None) -> list[Access]:
     """What the credentials of this environment may read, in order of importance; with `settings`, also whether machines
-    may be rented as they say. Makes one or two calls per entry."""
+    may be rented with them. Makes one or two calls per entry."""
     made = Connections() if connections is None else connections
 
     def ec2() -> Any:
@@ -64,7 +64,7 @@ def access(connections: Connections | None = None, settings: Settings | None = N
     ]
     if settings is not None:
         attempts += _machines(made, settings)
-    # Without on-demand prices, the collectors read the public price list; whoever rents needs them.
+    # Without access to on-demand prices, the collectors read the public price list; renting needs the access.
     optional = {"on-demand prices"} if settings is None else {f"{DRIVER} in {region}" for region in settings.regions}
     return examine(attempts, to_provider_error, optional=optional)
 
@@ -85,7 +85,8 @@ def _image(images: Images, settings: Settings, region: str) -> str:
 
 
 def _driver(images: Images, settings: Settings, region: str) -> str:
-    """What the image says of the families of its machines: AWS's own for training do, and nothing of their driver."""
+    """What the image says about the instance families that it supports. AWS's images for training name them, but not
+    their driver."""
     told = images.named(settings.image, region).told
     with_gpus = {each: gpu for each in settings.instance_types if (gpu := gpu_of_family(each)[0]) is not None}
     listed = _FAMILIES.search(told)
@@ -122,12 +123,12 @@ def _listing(made: Connections, region: str) -> str:
 def _end(made: Connections, region: str) -> str:
     """EC2 answers only about machines that exist."""
     if not (own := _own(made, region)):
-        return "not checked: there is no machine of Tradewind to try it on"
+        return "not checked: Tradewind has no machine to test it on"
     with _dry_run():
         made.client("ec2", region).terminate_instances(DryRun=True, InstanceIds=own[:1])
     with _dry_run():
         made.client("ec2", region).create_tags(DryRun=True, Resources=own[:1], Tags=[{"Key": INSTALL, "Value": ""}])
-    return "machines may be renewed and ended (dry run)"
+    return "machines may be renewed and terminated (dry run)"
 
 
 def _own(made: Connections, region: str) -> list[str]:
@@ -138,8 +139,8 @@ def _own(made: Connections, region: str) -> list[str]:
 
 @contextmanager
 def _dry_run() -> Iterator[None]:
-    """EC2 answers a dry run that is allowed with an error, too; with another one in an account without a default
-    network, which machines of ours do not need."""
+    """EC2 also answers an allowed dry run with an error, and with a different one in an account without a default
+    network, which Tradewind's machines do not need."""
     try:
         yield
     except Exception as error:

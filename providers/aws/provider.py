@@ -1,8 +1,8 @@
 """AwsProvider: rents machines on EC2, spot and on-demand.
 
 A launch is one RunInstances call for all its machines, in the zone of its offer: EC2 starts all of them or none. It is
-sent once and never repeated by boto3; its ClientToken is our launch token, so that repeating it by ourselves is safe. A
-launch that may take any of several offers is a fleet (providers.aws.fleets).
+sent once and never repeated by boto3; its ClientToken is our launch token, so Tradewind can safely repeat it. A launch
+that may take any of several offers is a fleet (providers.aws.fleets).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from providers.rentable import rentable
 
 REGIONS_FRESH_S = 3600.0
 MOST_OFFERS = 20
-"""Of one launch. EC2 takes 300; so many are the zones of a region with a few types each."""
+"""Offers of one launch. EC2 accepts 300 overrides; this covers the zones of a region with a few types each."""
 MOST_VALUES = 200
-"""Of one filter of a Describe call."""
+"""Values in one filter of a Describe call."""
 _ALIVE = ["pending", "running", "shutting-down", "stopping", "stopped"]
 
 
@@ -53,8 +53,8 @@ class AwsProvider:
     name = PROVIDER
     simulated = False
     quotas_limit_plans = True
-    listing_lag_s = 120.0  # AWS promises only that describing catches up eventually; minutes are its own advice
-    describe_every_s = 5.0  # two calls; EC2 adds 20 a second to what a region may be asked (its request throttling)
+    listing_lag_s = 120.0  # AWS promises only eventual consistency; its own advice is to allow minutes
+    describe_every_s = 5.0  # two calls; EC2's throttling refills 20 requests a second per region
 
     def __init__(self, settings: Settings, clock: Clock, connections: Connections | None = None) -> None:
         self._settings, self._clock = settings, clock
@@ -67,8 +67,8 @@ class AwsProvider:
         self._quotas = Quotas(self._connections, clock)
         self._enabled: tuple[float, tuple[str, ...]] | None = None
         self._ended: dict[str, int] = {}  # id -> when it was first seen to have ended
-        self._launched: dict[str, float] = {}  # id -> when, of machines that EC2 may not show yet
-        self._last: dict[tuple[str, str], list[Instance]] = {}  # (installation, region) -> what it last answered
+        self._launched: dict[str, float] = {}  # id -> launch time of machines that EC2 may not show yet
+        self._last: dict[tuple[str, str], list[Instance]] = {}  # (installation, region) -> its last answer
 
     # --- Provider ---
 
@@ -112,7 +112,7 @@ class AwsProvider:
         return MOST_OFFERS if self._fleets.taken else 1
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
-        """See LaunchesAnywhere. Never launches in another way than by a fleet: see providers.aws.fleets."""
+        """See LaunchesAnywhere. Always launches by a fleet: see providers.aws.fleets."""
         offers = [self._offered(each) for each in (spec.offer_id, *spec.also)]
         offer = offers[0]
         if any((each.region, each.spot) != (offer.region, offer.spot) for each in offers):
@@ -150,7 +150,7 @@ class AwsProvider:
         return [found[each] for each in instance_ids if each in found]
 
     def find(self, token: str, region: str) -> Sequence[Instance]:
-        """See Provider.find. Asks by the token itself, which a machine that has ended keeps, unlike its tags."""
+        """See Provider.find. Searches by the token itself, which an ended machine keeps, unlike its tags."""
         if region not in self._regions():
             return []
         found = self._found(region, {"Name": "client-token", "Values": [token]})
@@ -161,7 +161,7 @@ class AwsProvider:
             with self._converted(region):
                 ids = self._fleets.machines(token, region)
         except PermissionDeniedError as error:
-            if error.action != SEES_TEMPLATES:  # without it, by the tag, which a machine keeps while it runs
+            if error.action != SEES_TEMPLATES:  # without it, search by the tag
                 raise
         by = {"Name": f"tag:{TOKEN}", "Values": [token]} if ids is None else {"Name": "instance-id", "Values": ids}
         return [replace(each, token=token) for each in (self._found(region, by) if ids != [] else [])]
@@ -193,11 +193,12 @@ class AwsProvider:
                     since_s = self._clock.monotonic_s() - self._launched.get(instance_id, -self.listing_lag_s)
                     if since_s < self.listing_lag_s:
                         raise UnavailableError(
-                            f"EC2 does not know {instance_id} yet", hint="it is ended when EC2 shows it"
+                            f"EC2 does not know {instance_id} yet", hint="Tradewind ends it when EC2 shows it"
                         ) from error
 
     def list_owned(self, install: str) -> Sequence[Instance]:
-        """See Provider.list_owned. Asks all regions of the account; for a silent one: what it last said."""
+        """See Provider.list_owned. Asks all regions of the account; for one that does not answer, returns its last
+        answer."""
         owned = {"Name": f"tag:{INSTALL}", "Values": [install]}
         alive = {"Name": "instance-state-name", "Values": _ALIVE}
         regions = self._regions()
@@ -220,8 +221,7 @@ class AwsProvider:
         return [each for region in regions for each in self._last.get((install, region), [])]
 
     def quotas(self) -> Sequence[Quota]:
-        """The vCPUs that may run in the configured regions, of the families of the configured types. Raises the first
-        error."""
+        """The vCPU quotas of the configured types' families in the configured regions. Raises the first error."""
 
         def asked(region: str) -> list[Quota]:
             with self._converted(region):
@@ -311,7 +311,7 @@ class AwsProvider:
             "DeviceIndex": 0,
             "SubnetId": subnet,
             "Groups": [group],
-            "AssociatePublicIpAddress": True,  # the way out; the group lets nothing in
+            "AssociatePublicIpAddress": True,  # outbound access; the security group lets nothing in
             "DeleteOnTermination": True,
         }
         disk_gb = self._settings.disk_gb + spec.disk_gb
@@ -340,7 +340,7 @@ class AwsProvider:
         return request
 
     def _places(self, spec: LaunchSpec, offers: Sequence[OfferId]) -> dict[Place, OfferId]:
-        """The offers by subnet and type. Zones other than the first whose subnets were not made yet are left out."""
+        """The offers by subnet and type. Zones other than the first are left out if they have no subnet yet."""
         found: dict[Place, OfferId] = {}
         for each in offers:
             try:
@@ -353,21 +353,23 @@ class AwsProvider:
         return found
 
     def _launched_before(self, spec: LaunchSpec, region: str) -> tuple[str, ...]:
-        """The machines of a token that EC2 has seen before, in another form or with machines that have ended. Raises
-        ConflictError, and UnavailableError if it does not show them yet."""
+        """The machines of a token that EC2 has seen before, with another request or with machines that have ended.
+        Raises ConflictError, and UnavailableError if EC2 does not show them yet."""
         rows = self._rows(region, {"Name": "client-token", "Values": [spec.token]})
         if not rows:
-            raise UnavailableError(f"EC2 does not show yet what it launched with the token {spec.token}")
+            raise UnavailableError(f"EC2 does not yet show the machines launched with the token {spec.token}")
         if any(tags_of(row).get(REQUEST, spec.fingerprint) != spec.fingerprint for row in rows):
             raise ConflictError("the token was used for another request", hint="use a new token for a new request")
         return tuple(instance_id(region, row) for row in sorted(rows, key=lambda row: int(row["AmiLaunchIndex"])))
 
     def _landed_before(self, spec: LaunchSpec, region: str) -> Landed:
-        """The machines of a token whose fleet was asked for in other zones: a subnet has been made or removed since.
+        """The machines of a token whose fleet was requested in other zones: a subnet has been created or removed since.
         Raises UnavailableError if EC2 does not show them."""
         found = self._found(region, {"Name": f"tag:{TOKEN}", "Values": [spec.token]})
         if len(found) != spec.count:
-            raise UnavailableError(f"EC2 does not show what it launched in other zones with the token {spec.token}")
+            raise UnavailableError(
+                f"EC2 does not show the machines launched in other zones with the token {spec.token}"
+            )
         return Landed(found[0].offer_id, tuple(sorted(each.id for each in found)))
 
     # --- asking ---
@@ -388,7 +390,7 @@ class AwsProvider:
             return [row for page in pages for group in page["Reservations"] for row in group["Instances"]]
 
     def _found(self, region: str, *filters: Mapping[str, Any]) -> list[Instance]:
-        """Machines by EC2's filters, with what their spot requests say about a notice and an end."""
+        """Machines by EC2's filters, with the notice and end from their spot requests."""
         rows = self._rows(region, *filters)
         requests: dict[str, Row] = {}
         with self._converted(region):
@@ -414,7 +416,7 @@ class AwsProvider:
 
     @contextmanager
     def _converted(self, region: str) -> Iterator[None]:
-        """boto3's exceptions as errors of ours."""
+        """boto3's exceptions as ProviderErrors."""
         try:
             yield
         except ProviderError:
@@ -425,8 +427,8 @@ class AwsProvider:
 
 
 def _template(request: Mapping[str, Any], spec: LaunchSpec) -> dict[str, Any]:
-    """What a launch template says of a machine: as a request for one, without its place, how many there are to be and
-    whether it is a spot machine, which the fleet says."""
+    """The launch template of a machine: the request for a machine without its zone, count and capacity type, which the
+    fleet sets."""
     placed = ("ClientToken", "MinCount", "MaxCount", "Placement", "InstanceMarketOptions")
     (card,) = request["NetworkInterfaces"]
     token = {"Key": TOKEN, "Value": spec.token}

@@ -1,8 +1,8 @@
-"""The vCPUs that an account may run in a region, by family of instance types and kind of capacity.
+"""The vCPUs that an account may run in a region, by family of instance types and capacity type.
 
 The limits are those of Service Quotas, by their names (docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas
-.html): "Running On-Demand G and VT instances", "All G and VT Spot Instance Requests". What is in use is what runs in
-the account, whoever started it.
+.html): "Running On-Demand G and VT instances", "All G and VT Spot Instance Requests". Usage counts everything that runs
+in the account, not only Tradewind's machines.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from providers.base import Covered, Quota
 from providers.clock import Clock
 
 FRESH_S = 3600.0
-"""How long limits are not asked for again: they change when AWS answers a request."""
+"""How long limits are kept before they are requested again: they change when AWS grants an increase."""
 _NAME = re.compile(r"Running On-Demand (?P<running>.+) instances|All (?P<spot>.+) Spot Instance Requests")
 _ALIVE = ["pending", "running", "shutting-down", "stopping"]
 
 
 class Quotas:
-    """Methods raise botocore's exceptions and errors of ours."""
+    """Methods raise botocore's exceptions and ProviderErrors."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections, self._clock = connections, clock
@@ -90,4 +90,4 @@ def _patterns(families: str) -> tuple[str, ...]:
 
 def _remedy(row: Mapping[str, Any], region: str) -> str:
     asked = f"--service-code ec2 --quota-code {row['QuotaCode']} --region {region} --desired-value N"
-    return f"ask for more: aws service-quotas request-service-quota-increase {asked}"
+    return f"request an increase: aws service-quotas request-service-quota-increase {asked}"

@@ -11,7 +11,7 @@ from providers.collect.pages import Pages
 from providers.errors import FormatError
 
 GPU_FAMILIES = ["p*", "g*"]
-"""AWS cannot filter by GPU, but the names of all families with GPUs start like this."""
+"""AWS cannot filter by GPU, but the names of all families with GPUs start with these letters."""
 
 
 def pages_of(client: Any, operation: str, **asked: Any) -> Iterator[Mapping[str, Any]]:
@@ -41,9 +41,9 @@ def rows_of(answer: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def types_of(ec2: Any, finding: Finding, only: Sequence[str] = ()) -> dict[str, InstanceType]:
-    """Instance types by name: all with whole GPUs; or those of `only` that can be rented, also without GPUs (renewing a
-    machine needs the Nitro system: elsewhere its metadata does not show tags that change). Raises FormatError and
-    botocore's exceptions."""
+    """Instance types by name: all with whole GPUs; or those of `only` that can be rented, also without GPUs. (Renewing
+    a machine needs the Nitro system: on others, the machine's metadata does not show changed tags.) Raises FormatError
+    and botocore's exceptions."""
     found = {}
     asked: dict[str, Any] = (
         {"InstanceTypes": list(only)} if only else {"Filters": [{"Name": "instance-type", "Values": GPU_FAMILIES}]}

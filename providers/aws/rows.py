@@ -1,6 +1,6 @@
-"""What EC2's rows say about machines of ours.
+"""Reads EC2's rows about Tradewind's machines.
 
-A machine that has ended loses its tags after a while, so whatever can be is read from elsewhere.
+An ended machine loses its tags after a while, so other fields are used where possible.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ PROVIDER = "aws"
 REQUEST = "tradewind-request"
 """The tag with the fingerprint of the launch."""
 TOKEN = "tradewind-token"
-"""The tag with the launch token of a machine that a fleet has launched: EC2 knows it by a client token of its own."""
+"""The tag with the launch token of a machine that a fleet launched: EC2 gives such a machine another client token."""
 OWN_TAGS = (LIVES, REQUEST, TOKEN)
 NOTICE_MS = 120_000
 """From AWS's notice to the end of a spot machine."""
 EARLY_MS = 60_000
-"""A machine whose time is over may end so much earlier (providers.machine.lifetime)."""
+"""How much earlier than its time to live a machine may end (providers.machine.lifetime)."""
 _STATES = {"pending": InstanceState.PENDING, "running": InstanceState.RUNNING, "terminated": InstanceState.TERMINATED}
 _REASONS = {
     "Client.UserInitiatedShutdown": EndReason.USER,
@@ -43,7 +43,7 @@ def instance_id(region: str, row: Row) -> str:
 
 
 def place_of(instance_id: str) -> tuple[str, str] | None:
-    """The region and AWS's own id; None if the id is not one of ours."""
+    """The region and AWS's own id; None if the id is not of this provider."""
     found = _ID.fullmatch(instance_id)
     return (found[1], found[2]) if found else None
 
@@ -77,7 +77,7 @@ def instance(region: str, row: Row, request: Row | None, seen_ms: int) -> Instan
 
 
 def _ended_ms(row: Row, status: Row, limit_ms: int | None, seen_ms: int) -> int:
-    """When a machine ended. AWS says so in words, or by its spot request, or not at all."""
+    """When a machine ended: AWS reports it in a text, in the spot request, or not at all."""
     if found := _WHEN.search(row.get("StateTransitionReason", "")):
         return _ms(datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC))
     if status.get("Code", "").startswith("instance-terminated") and "UpdateTime" in status:

@@ -55,12 +55,12 @@ class Connections:
 
     @property
     def home_region(self) -> str:
-        """The region of the environment (AWS_REGION, AWS_DEFAULT_REGION), else us-east-1."""
+        """The region of the environment (AWS_REGION, AWS_DEFAULT_REGION), or else us-east-1."""
         return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or HOME_REGION
 
     def client(self, service: str, region: str, *, once: bool = False) -> Any:
-        """A boto3 client, which repeats no call if `once`: boto3 would repeat even one that AWS may have carried out.
-        Raises botocore's exceptions for an invalid configuration, SetupError for keys that anyone can read."""
+        """A boto3 client. With `once`, it never repeats a call: boto3 would also repeat calls that AWS may have carried
+        out. Raises botocore's exceptions for an invalid configuration, SetupError for keys that every user can read."""
         with self._making:
             if self._session is None:
                 _refuse_open_keys()
@@ -73,7 +73,7 @@ class Connections:
 
 
 def _refuse_open_keys() -> None:
-    """Raises SetupError if boto3 would take keys from a file that anyone can read."""
+    """Raises SetupError if boto3 would read keys from a file that every user can read."""
     if os.environ.get("AWS_ACCESS_KEY_ID"):
         return
     for variable, place in (
@@ -81,7 +81,7 @@ def _refuse_open_keys() -> None:
         ("AWS_CONFIG_FILE", "~/.aws/config"),
     ):
         path = Path(os.environ.get(variable) or place).expanduser()
-        with suppress(OSError, UnicodeDecodeError):  # for boto3 to complain of
+        with suppress(OSError, UnicodeDecodeError):  # boto3 reports this
             if "aws_secret_access_key" in path.read_text():
                 refuse_open(path)
 
@@ -139,9 +139,9 @@ def _refused(error: exceptions.ClientError, in_region: str) -> ProviderError:
         hint = f"enable it: aws account enable-region --region-name {in_region}; or remove it from `regions`"
         return RegionDisabledError(f"{in_region} does not accept this account: {message}", hint=hint)
     if meaning.kind is PermissionDeniedError:
-        told = re.search(r"not authorized to perform: ([a-z0-9]+:[A-Za-z]+)", text)  # a launch also needs others
+        told = re.search(r"not authorized to perform: ([a-z0-9]+:[A-Za-z]+)", text)  # a launch needs others, too
         action = told[1] if told else meaning.action or _action(error.operation_name)
-        hint = f"`tradewind doctor --policy aws` prints the whole policy; this is missing: {statement_of(action)}"
+        hint = f"`tradewind doctor --policy aws` prints the whole policy; missing statement: {statement_of(action)}"
         return PermissionDeniedError(message, action=action, hint=hint)
     after_s = retry_after_s(about.get("HTTPHeaders", {})) if meaning.kind is ThrottledError else None
     return meaning.kind(message, hint=meaning.hint, scope=meaning.scope, retry_after_s=after_s)

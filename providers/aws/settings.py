@@ -1,4 +1,4 @@
-"""What `[providers.aws]` of tradewind.toml says."""
+"""The settings in `[providers.aws]` of tradewind.toml."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`regions` and `instance_types` may be rented. `image` is an AMI, or `ssm:` and the name of a parameter of AWS
-    Systems Manager that has one; `disk_gb` the size of a machine's disk in GiB, without LaunchSpec.disk_gb."""
+    """`regions` and `instance_types` may be rented. `image` is an AMI, or `ssm:` and the name of an AWS Systems Manager
+    parameter that contains one; `disk_gb` is the size of a machine's disk in GiB, without LaunchSpec.disk_gb."""
 
     regions: tuple[str, ...]
     instance_types: tuple[str, ...]

@@ -7,11 +7,11 @@ import gzip
 from providers.errors import SetupError
 from providers.machine.user_data import script
 
-MOST_BYTES = 16 << 10  # of user data, as it is sent; cloud-init unpacks it
+MOST_BYTES = 16 << 10  # limit on user data as sent (compressed); cloud-init unpacks it
 
 
 def user_data(work: str, time_to_live_s: int | None) -> bytes:
-    """What the machine gets: the same for the same arguments. Raises SetupError if it is too long."""
+    """The user data of a machine; the same arguments give the same text. Raises SetupError if it is too long."""
     packed = gzip.compress(script("aws", work, time_to_live_s).encode(), 9, mtime=0)
     if len(packed) > MOST_BYTES:
         raise SetupError(

@@ -1,1 +1,1 @@
-"""Azure. The only package that imports azure.*, and only where an account is used."""
+"""Azure. The only package that imports azure.*, and only when an account is used."""

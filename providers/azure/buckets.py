@@ -1,10 +1,9 @@
-"""The bucket of an installation on Azure: a container, and the storage account that it is in.
+"""The bucket of an installation on Azure: a container and its storage account.
 
-The tag of the account and the metadata of the container, which the PUTs that create them set, say for which
-installation they were made. A container may be made in an account of the user's, whose rules then stay as they are.
-Azure reports that an account is being made by the state of the account, which is asked for instead of the operation.
-Azure deletes blocks of interrupted uploads by itself after a week, so no life-cycle policy is needed.
-https://learn.microsoft.com/rest/api/storagerp/storage-accounts/create
+The PUTs that create them set the account's tag and the container's metadata, which name the installation. A container
+may be created in the user's own account, whose rules then stay as they are. While Azure creates an account, its state
+says so, and that is queried instead of the operation. Azure deletes blocks of interrupted uploads by itself after a
+week, so no life-cycle policy is needed. https://learn.microsoft.com/rest/api/storagerp/storage-accounts/create
 https://learn.microsoft.com/rest/api/storageservices/put-block
 """
 
@@ -23,7 +22,7 @@ from providers.bucket import AT_MOST, Bucket, Contents, not_empty, not_ours, tak
 from providers.errors import AuthError, UnavailableError
 
 MARK = "tradewind_install"
-"""INSTALL as a name of metadata, which are identifiers."""
+"""INSTALL as a metadata name: these must be identifiers."""
 _VERSION = "2023-05-01"
 _ACCOUNT = {"isHnsEnabled": True, "allowBlobPublicAccess": False, "minimumTlsVersion": "TLS1_2"}
 _OFF = {"enabled": False}
@@ -33,7 +32,7 @@ _Row = Mapping[str, Any]
 
 
 class Buckets:
-    """Names are `account/container`. Methods raise azure.core's exceptions and errors of ours."""
+    """Names are `account/container`. Methods raise azure.core's exceptions and ProviderErrors."""
 
     def __init__(self, settings: Settings, connections: Connections, resources: Resources) -> None:
         self._settings, self._connections, self._resources = settings, connections, resources
@@ -53,10 +52,10 @@ class Buckets:
         account = self.account(name)
         if account is None:
             self._make_account(install, name, region)
-            progress(f"storage account {name.partition('/')[0]} is made in {region}")
+            progress(f"storage account {name.partition('/')[0]} is being created in {region}")
             account = self.account(name)
         if account is None or account["properties"].get("provisioningState") != "Succeeded":
-            raise UnavailableError(f"Azure is still making the storage account of {_told(name)}")
+            raise UnavailableError(f"Azure is still creating the storage account of {_told(name)}")
         for what, put in self._steps(account, install):
             put()
             progress(f"storage account {account['name']}: {what} was set")
@@ -67,7 +66,7 @@ class Buckets:
             progress(f"container {_told(name)} was made in {rows.region_of(account)}")
 
     def remove_bucket(self, install: str, name: str, progress: Callable[[str], None]) -> None:
-        """See MakesBuckets. The account goes as well if it was made for the installation and has nothing else."""
+        """See MakesBuckets. Also removes the account if it was made for the installation and holds nothing else."""
         account = self.account(name)
         if account is None:
             return
@@ -86,7 +85,7 @@ class Buckets:
             self._remove_account(account, progress)
 
     def account(self, name: str) -> _Row | None:
-        """The account in whichever resource group of the subscription it is."""
+        """The account, in any resource group of the subscription."""
         wanted = name.partition("/")[0]
         path = f"/subscriptions/{self._settings.subscription}/providers/Microsoft.Storage/storageAccounts"
         return next((row for row in self._resources.listed(path, _VERSION) if row["name"] == wanted), None)
@@ -115,13 +114,13 @@ class Buckets:
             raise
 
     def _steps(self, account: _Row, install: str) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What an account of ours lacks, and what sets it."""
+        """What an account made by Tradewind lacks, and the call that sets it."""
         if rows.tags_of(account).get(INSTALL) != install:
             return
         path, properties = str(account["id"]), account["properties"]
         if any(properties.get(key) != value for key, value in _ACCOUNT.items() if key != "isHnsEnabled"):
             change = {key: value for key, value in _ACCOUNT.items() if key != "isHnsEnabled"}
-            yield "access by TLS 1.2 and never in public", lambda: self._patch(path, change)
+            yield "access by TLS 1.2 only and no public access", lambda: self._patch(path, change)
         service = f"{path}/blobServices/default"
         kept = self._resources.got(service, _VERSION)["properties"]
         wrong = {name: _OFF for name in ("deleteRetentionPolicy", "containerDeleteRetentionPolicy") if _on(kept, name)}
@@ -129,13 +128,14 @@ class Buckets:
             wrong["isVersioningEnabled"] = False  # type: ignore[assignment]
         if wrong:
             body = {"properties": {**kept, **wrong}}
-            yield "deletion at once, without versions", lambda: self._resources.put(service, _VERSION, body)
+            yield "immediate deletion without versions", lambda: self._resources.put(service, _VERSION, body)
 
     def _patch(self, path: str, properties: _Row) -> None:
         self._connections.send("PATCH", path, _VERSION, {"properties": properties}, **ONCE)
 
     def _contents(self, account: _Row, name: str) -> Contents | str | None:
-        """What a container holds besides folders; None for nothing. ARM does not tell, so the store itself is asked."""
+        """What a container holds besides folders; None for nothing. ARM does not report it, so the store itself is
+        queried."""
         from azure.storage.filedatalake import FileSystemClient
 
         address, container = account["properties"]["primaryEndpoints"]["dfs"], name.partition("/")[2]
@@ -146,10 +146,10 @@ class Buckets:
                 pages = store.get_paths(recursive=True, max_results=AT_MOST).by_page()
                 files = [each.content_length or 0 for each in next(pages, []) if not each.is_directory]
             except Exception as error:
-                if getattr(error, "error_code", "") == "FilesystemNotFound":  # any other 404 says nothing of its files
+                if getattr(error, "error_code", "") == "FilesystemNotFound":  # other 404s say nothing of its files
                     return None
                 if isinstance(to_provider_error(error), AuthError):
-                    return "what this login may not list (that needs the role Storage Blob Data Reader)"
+                    return "objects that this login may not list (listing needs the role Storage Blob Data Reader)"
                 raise
             more = bool(pages.continuation_token)
         return Contents(len(files), sum(files), more) if files or more else None
@@ -171,7 +171,7 @@ def _path(account: _Row, name: str) -> str:
 
 
 def _made_for(container: _Row) -> str:
-    """The installation for which a container was made; "" for none."""
+    """The installation that a container was made for; "" for none."""
     return str((container["properties"].get("metadata") or {}).get(MARK, ""))
 
 

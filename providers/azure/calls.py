@@ -1,4 +1,4 @@
-"""The calls that this package makes, and the role definition that allows these and nothing else."""
+"""The calls that this package makes, and the role definition that allows only these."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 from providers.policy import Call, PolicyDocument, Store, Use, permissions
 
 INSTALL = "tradewind-install"
-"""The tag with which everything is created."""
+"""The tag that everything is created with."""
 
 CALLS = (
     Call("Microsoft.Compute/skus/read", Use.PRICES),
@@ -53,8 +53,8 @@ CALLS = (
         )
     ),
 )
-"""Those for prices are included in the role Reader. Retail prices need no account. Which of those for interfaces,
-addresses and disks a machine needs that is created with them in one request is not documented: to be checked with a
+"""The calls for prices are included in the role Reader. Retail prices need no account. If one request creates a machine
+with its interface, address and disk, it is not documented which of their permissions it needs: to be checked with a
 real account."""
 
 
@@ -65,7 +65,8 @@ def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
     role = {
         "Name": "Tradewind",
         "IsCustom": True,
-        "Description": f"What Tradewind does in a subscription ({', '.join(each for each in Use if each in uses)})",
+        "Description": "The actions of Tradewind in a subscription "
+        f"({', '.join(each for each in Use if each in uses)})",
         "Actions": permissions(CALLS, *uses),
         "NotActions": [],
         "AssignableScopes": ["/subscriptions/SUBSCRIPTION"],

@@ -1,15 +1,15 @@
-"""Azure's error codes and what they mean here: the one table of them.
+"""The table of Azure's error codes and what they mean to Tradewind.
 
 Sources: [arm] "Troubleshoot common Azure deployment errors" (learn.microsoft.com/azure/azure-resource-manager/
 troubleshooting/common-deployment-errors); [vm] "Troubleshoot allocation failures when you create VMs"
 (learn.microsoft.com/troubleshoot/azure/virtual-machines) and "Understand common error messages" there; [spot] "Error
-messages for Azure Spot Virtual Machines" (learn.microsoft.com/azure/virtual-machines/error-codes-spot); [karpenter]
-the codes that Azure's own autoscaler tells apart (github.com/Azure/karpenter-provider-azure, pkg/providers/instance/
+messages for Azure Spot Virtual Machines" (learn.microsoft.com/azure/virtual-machines/error-codes-spot); [karpenter] the
+codes that Azure's own autoscaler distinguishes (github.com/Azure/karpenter-provider-azure, pkg/providers/instance/
 offerings); [storage] "Status and error codes" and "Blob service error codes" (learn.microsoft.com/rest/api/
-storageservices); [seen] not documented there, but sent. Codes that are missing here are judged by their HTTP status.
+storageservices); [seen] not documented there, but observed. Any other code is classified by its HTTP status.
 
-The HTTP status says less than the code: a lack of capacity is 409, like a name that is taken, or arrives in a long
-operation that is answered with 200.
+The HTTP status says less than the code: a lack of capacity is a 409, like a name that is taken, or arrives in a long
+operation that answers with 200.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ NO_NETWORK = "InvalidResourceReference"
 NO_GROUP = "ResourceGroupNotFound"
 NO_PART = ("ContainerNotFound", "ManagementPolicyNotFound")
 ABSENT = (*NO_RESOURCE, *NO_PART, NO_GROUP)
-"""That a resource does not exist, or its whole group."""
+"""The resource, or its whole group, does not exist."""
 TAKEN = ("StorageAccountAlreadyTaken", "StorageAccountAlreadyExists")
-"""That another subscription has a storage account of this name."""
+"""Another subscription has a storage account of this name."""
 
 
 IN_USE = (
@@ -48,12 +48,12 @@ IN_USE = (
     "InUseNetworkSecurityGroupCannotBeDeleted",
     "NetworkSecurityGroupCannotBeDeleted",
 )
-"""That a part of a network is still used by a machine, or by another part."""
-_CAPACITY = "it is tried in other regions, with other sizes and later"
-_QUOTA = "ask for more: az quota, or Quotas in the portal; or end other machines"
+"""A machine or another part still uses this part of a network."""
+_CAPACITY = "Tradewind tries other regions and sizes, and tries again later"
+_QUOTA = "request an increase: az quota, or Quotas in the portal; or end other machines"
 _IMAGE = "correct providers.azure.image in tradewind.toml: publisher:offer:sku:version, or the id of an image"
 _GROUP = "create it: tradewind up --cloud azure; or correct providers.azure.resource_group in tradewind.toml"
-_NETWORK = "make it: tradewind up --cloud azure"
+_NETWORK = "create it: tradewind up --cloud azure"
 _REGISTER = "run: az provider register --namespace Microsoft.Compute (and Microsoft.Network, Microsoft.Storage)"
 _ACCOUNT = "correct AZURE_STORAGE_ACCOUNT_NAME: 3 to 24 small letters and digits"
 _SUBSCRIPTION = "check AZURE_SUBSCRIPTION_ID and the state of the subscription: az account list"
@@ -87,7 +87,7 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row(NO_GROUP, SetupError, "account", "arm", _GROUP)
     yield from row(NO_NETWORK, SetupError, "region", "seen", _NETWORK)
     for code in IN_USE:
-        yield from row(code, UnavailableError, "region", "seen", "repeat it when its machines are gone")
+        yield from row(code, UnavailableError, "region", "seen", "try again when its machines are gone")
     yield from row("PlatformImageNotFound ImageNotFound", SetupError, "region", "vm", _IMAGE)
     yield from row("GalleryImageNotFound MarketplacePurchaseEligibilityFailed", SetupError, "region", "arm", _IMAGE)
     yield from row("VMMarketplaceInvalidInput", SetupError, "region", "vm", _IMAGE)
@@ -114,7 +114,7 @@ _BY_TEXT = (
 
 
 def meaning(code: str, message: str) -> Meaning | None:
-    """What a refusal means. One code stands for quotas, prices and forbidden changes: its text tells them apart."""
+    """The meaning of a refusal. One code covers quotas, prices and forbidden changes; its text distinguishes them."""
     if code in ("OperationNotAllowed", "Conflict", "BadRequest"):
         for pattern, found in _BY_TEXT:
             if pattern.search(message):

@@ -1,5 +1,5 @@
-"""What Azure's GPU machines contain, from the catalogue: Azure's APIs do not name the GPU, and the price list gives no
-count. Sizes with part of a GPU are not included.
+"""The hardware of Azure's GPU machines, from the catalogue: Azure's APIs do not name the GPU, and the price list gives
+no count. Sizes with part of a GPU are not included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from providers.hardware import GIB
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A machine size with whole GPUs, of which `gpu` is the canonical name, or without any."""
+    """A machine size with whole GPUs (`gpu` is their canonical name) or without any."""
 
     name: str
     gpu: str | None

@@ -1,4 +1,5 @@
-"""The image that machines of a region start from: its newest version is looked up once an hour, and named exactly."""
+"""The image that machines of a region start from: its newest version is looked up once an hour and requested by its
+exact number."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class Images:
         return image
 
     def checked(self, name: str, region: str) -> str:
-        """The version of an image that machines of a region start from, looked up there also if it is named; launches
-        name it without looking. Raises SetupError."""
+        """The version of an image that machines of a region start from. Looked up in the region even if the name
+        includes a version, which launches use without a look-up. Raises SetupError."""
         if name.startswith("/"):
             return f"{name} (not looked up: an id is used as it is)"
         *_, version = name.split(":")
@@ -58,7 +59,7 @@ class Images:
         publisher, offer, sku, _ = name.split(":")
         try:
             rows = self._connections.compute.virtual_machine_images.list(region, publisher, offer, sku)
-        except ResourceNotFoundError:  # of a publisher, offer or SKU that does not exist
+        except ResourceNotFoundError:  # the publisher, offer or SKU does not exist
             rows = []
         return sorted((str(row.name) for row in rows), key=_number)
 

@@ -1,8 +1,8 @@
-"""Launching: one PUT for each machine, under a name that follows from the launch token.
+"""Launching: one PUT for each machine, under a name derived from the launch token.
 
-A PUT with `If-None-Match: *` creates a machine or changes nothing, so a launch may be repeated. Azure starts no group
-of machines all or none: when one is refused, at once or by its long operation, the others are deleted again, and so is
-what Azure keeps of one that failed.
+A PUT with `If-None-Match: *` creates a machine or changes nothing, so a launch may be repeated. Azure cannot start a
+group of machines all or none: if one is refused, at once or by its long operation, the others are deleted again, and so
+is what Azure keeps of a failed one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ADMIN = "tradewind"
 
 
 class Launches:
-    """`convert` makes an error of ours of any exception."""
+    """`convert` converts any exception to a ProviderError."""
 
     def __init__(
         self,
@@ -110,19 +110,19 @@ class Launches:
             if isinstance(converted, ConflictError) and self._is_there(record, mark):
                 return Accepted()
             raise converted from error
-        with suppress(Exception):  # else the first look does it
+        with suppress(Exception):  # otherwise the first `describe` does it
             self._machines.note_beginning(record, accepted.body)
         return accepted
 
     def _is_there(self, record: Record, mark: str) -> bool:
-        """Whether an earlier call has created this machine. Raises the error that it failed with, and UnavailableError
-        while it is being deleted."""
+        """Whether an earlier call has created this machine. Raises the error of a failed creation, and UnavailableError
+        while the machine is being deleted."""
         vm = self._machines.get(record.name)
         if vm is None or rows.tags_of(vm).get(rows.REQUEST) != mark:
             return False
         about = vm["properties"]
         if about.get("provisioningState") == "Deleting":
-            raise UnavailableError(f"Azure is still deleting {record.name}", hint="it is tried again")
+            raise UnavailableError(f"Azure is still deleting {record.name}", hint="Tradewind tries again")
         if rows.over(vm, self._clock.now_ms()) is EndReason.FAILED and rows.failure(vm)[0]:
             self._machines.end(record.name, EndReason.FAILED)
             self._machines.records.remove(record.name)
@@ -130,20 +130,21 @@ class Launches:
         return True
 
     def _undo(self, created: Sequence[str], names: Sequence[str], error: ProviderError) -> None:
-        """Delete what a refused launch has left. Raises UnavailableError if that fails: then something may be there."""
+        """Delete what a refused launch has left. Raises UnavailableError if that fails, because something may be
+        left."""
         try:
             _each(created, lambda name: self._machines.end(name, EndReason.FAILED))
             _each(names, self._machines.records.remove)
         except Exception as again:
             raise UnavailableError(
-                f"a launch was refused ({error}), and what it left could not be deleted: {self._convert(again)}",
-                hint="repeat the launch, or end its machines",
+                f"a launch was refused ({error}), and its leftovers could not be deleted: {self._convert(again)}",
+                hint="launch again, or end its machines",
             ) from again
 
     def _request(
         self, spec: LaunchSpec, offer: OfferId, record: Record, data: str, image: Mapping[str, str], place: Place
     ) -> dict[str, Any]:
-        """The body of a PUT. Everything that the machine needs is in it, and is deleted with it."""
+        """The body of a PUT. It contains everything that the machine needs and that is deleted with it."""
         name, tags = record.name, self._tags(spec, spec.fingerprint)
         address = {
             "name": name,

@@ -1,4 +1,4 @@
-"""Life-cycle management policies of storage accounts: whether one deletes former versions of blobs.
+"""Life-cycle management policies of storage accounts: whether one deletes old versions of blobs.
 
 https://learn.microsoft.com/azure/storage/blobs/lifecycle-management-policy-structure
 """
@@ -14,7 +14,7 @@ _VERSION = "2023-05-01"
 
 
 def deletes_versions(resources: Resources, account: Mapping[str, Any], place: str) -> bool:
-    """Whether the account's policy deletes former versions of all blobs below `place` (container/prefix). Raises
+    """Whether the account's policy deletes old versions of all blobs below `place` (container/prefix). Raises
     azure.core's exceptions."""
     found = resources.got(f"{account['id']}/managementPolicies/default", _VERSION)
     rules = [] if found is None else found["properties"]["policy"]["rules"]

@@ -1,10 +1,10 @@
-"""Why azure-identity gets no token: the one table of Entra ID's codes (AADSTS...).
+"""Why azure-identity gets no token: the table of Entra ID's codes (AADSTS...).
 
 Sources: [codes] "Microsoft Entra authentication and authorization error codes" (learn.microsoft.com/entra/
 identity-platform/reference-error-codes); [identity] TROUBLESHOOTING.md of azure-identity (github.com/Azure/
 azure-sdk-for-python, sdk/identity); [seen] in issues, not documented there: Azure-Samples/ms-identity-python-webapp 67
-(7000222). A code that is not listed means that Entra ID does not accept the credentials; an error without a
-code means that no credentials were found, unless some were and Entra ID could not be reached.
+(7000222). Any other code means that Entra ID does not accept the credentials. An error without a code means that no
+credentials were found, or that Entra ID could not be reached with those that were.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOGIN = "run: az login"
 _APP = "AZURE_CLIENT_ID and AZURE_TENANT_ID: az ad sp list --show-mine"
 _SECRET = "set AZURE_CLIENT_SECRET to the value of a secret, not to its id; a new one: az ad app credential reset --id "
 _SECRET += "AZURE_CLIENT_ID"
-_EXPIRED = "make a new secret and set AZURE_CLIENT_SECRET to it: az ad app credential reset --id AZURE_CLIENT_ID"
+_EXPIRED = "create a new secret and set AZURE_CLIENT_SECRET to it: az ad app credential reset --id AZURE_CLIENT_ID"
 _CERTIFICATE = "check AZURE_CLIENT_CERTIFICATE_PATH: az ad app credential list --cert --id AZURE_CLIENT_ID"
 _CLOCK = "set this machine's clock (timedatectl set-ntp true)"
 _FORBIDDEN = "a rule of the organisation forbids this login: ask its administrator, or use a service principal"
@@ -50,7 +50,7 @@ _UNREACHED = re.compile(r"Authentication failed: (HTTPS?Connection.*|\('Connecti
 
 
 def no_token(text: str) -> ProviderError:
-    """What azure-identity's refusal means."""
+    """The meaning of azure-identity's refusal."""
     code = re.search(r"AADSTS(\d+)", text)
     if code is None:
         if "not within its valid time range" in text:

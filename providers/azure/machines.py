@@ -1,7 +1,7 @@
-"""The machines in a resource group: what Azure and their records say of them, and their end.
+"""The machines in a resource group: their state according to Azure and to their records, and their end.
 
-Azure bills a machine that has shut down by itself until somebody deletes it, and keeps one that could not be created.
-Whoever looks at such a machine here deletes it.
+Azure bills a machine that has shut down by itself until it is deleted, and keeps a machine that could not be created.
+Any look-up here deletes such a machine.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Machines:
     def __init__(self, settings: Settings, connections: Connections, clock: Clock) -> None:
         self._settings, self._connections, self._clock = settings, connections, clock
         self.records = Records(connections, settings.group)
-        self._noted: set[str] = set()  # names of machines whose beginning is on record
+        self._noted: set[str] = set()  # names of machines whose creation time is recorded
 
     def get(self, name: str) -> rows.Row | None:
-        """The row of a machine; None if there is none."""
+        """The row of a machine; None if it does not exist."""
         machines = self._connections.compute.virtual_machines
         try:
             found = machines.get(self._settings.resource_group, name, expand="instanceView")
@@ -48,7 +48,7 @@ class Machines:
         return dict(found.as_dict())
 
     def look(self, region: str, name: str) -> Instance | None:
-        """A machine as it is, or as it ended; None if nothing is known of it."""
+        """A machine as it is, or as it ended; None if nothing is known about it."""
         vm = self.get(name)
         if vm is None:
             return self._gone(region, name)
@@ -71,7 +71,7 @@ class Machines:
             return list(pool.map(lambda place: self.look(*place), places))
 
     def owned(self, install: str) -> list[Instance]:
-        """The living machines of an installation; forgets records that nobody needs any more."""
+        """The living machines of an installation; deletes records that are no longer needed."""
         machines = self._connections.compute.virtual_machines
         try:
             listed = [dict(each.as_dict()) for each in machines.list(self._settings.resource_group)]
@@ -89,8 +89,8 @@ class Machines:
         return [each for each in self.look_at_all(ours) if each is not None and each.alive]
 
     def end(self, name: str, reason: EndReason) -> None:
-        """Delete a machine with its disk and address, and put its end on record. Succeeds if there is none; if that was
-        not known yet, it is taken to end now: an answer to an earlier call may have been lost."""
+        """Delete a machine with its disk and address, and record its end. Succeeds if there is no machine; if no end
+        was recorded yet, it counts as ended now, because the answer to an earlier call may have been lost."""
         accepted = Accepted()
         machines = self._connections.compute.virtual_machines
         try:
@@ -107,13 +107,13 @@ class Machines:
             self._note_end(record, reason, ended_ms)
 
     def forget(self, install: str) -> None:
-        """Remove the records of an installation, of which no machine is up."""
+        """Remove the records of an installation that has no machine up."""
         for record in list(self.records.all()):
             if record.tags.get(INSTALL) == install:
                 self.records.remove(record.name)
 
     def _gone(self, region: str, name: str) -> Instance | None:
-        """A machine that Azure does not know (any more)."""
+        """A machine that Azure does not know, or no longer knows."""
         record = self.records.get(name)
         if record is None or record.region != region:
             return None
@@ -127,13 +127,14 @@ class Machines:
         return record.instance(reason, now_ms // 1000 * 1000)
 
     def _note_deletion(self, name: str, vm: rows.Row) -> None:
-        """Put on record since when Azure deletes a machine by itself: Azure says so only until it is gone."""
+        """Record since when Azure has been deleting a machine by itself: Azure reports it only until the machine is
+        gone."""
         ended_ms = rows.deleting_since_ms(vm, self._clock.now_ms())
         if ended_ms is not None and (record := self.records.get(name)) is not None and record.ended is None:
             self._note_end(record, _not_ours(record), ended_ms)
 
     def note_beginning(self, record: Record, vm: rows.Row) -> None:
-        """Put on record when a machine was created: once it is gone, Azure does not say so any more."""
+        """Record when a machine was created: Azure does not report it after the machine is gone."""
         if BEGAN not in record.tags:
             self.records.note(record.name, **{BEGAN: str(rows.began_ms(vm))})
         self._noted.add(record.name)
@@ -147,12 +148,12 @@ class Machines:
             last_ms = record.ended[1] if record.ended is not None else record.asked_ms
             if record.name not in alive and last_ms < before_ms:
                 if record.ended is None and self.look(record.region, record.name) is not None:
-                    continue  # its end is on record from now on
+                    continue  # its end is recorded from now on
                 self.records.remove(record.name)
 
 
 def _not_ours(record: Record) -> EndReason:
-    """Why a machine ended that this installation did not end."""
+    """Why a machine ended, if this installation did not end it."""
     taken = BEGAN in record.tags and OfferId.parse(record.tags[OFFER]).spot
     return EndReason.PREEMPTED if taken else EndReason.FAILED
 

@@ -1,8 +1,7 @@
-"""What can be rented on Azure now, and for how much: the configured sizes in the configured regions.
+"""What can be rented on Azure now, and at what price: the configured sizes in the configured regions.
 
-Prices are the retail prices (providers.azure.prices); the resource SKUs say what the subscription may start. Prices
-hold for a whole region, and so does an offer: Azure chooses the zone. A region that does not answer keeps its last
-offers.
+Prices are the retail prices (providers.azure.prices); the resource SKUs say what the subscription may start. Prices and
+offers apply to a whole region: Azure chooses the zone. A region that does not answer keeps its last offers.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from providers.price import PricePoint
 
 MOST_AT_ONCE = 8
 FRESH_S = 600.0
-"""How long prices are not asked for again: Azure changes a spot price at most every few hours."""
+"""How long prices are kept before they are requested again: Azure changes a spot price at most every few hours."""
 LISTED_S = 3600.0
-"""How long the SKUs of a region are not asked for again: the answer has megabytes."""
+"""How long the SKUs of a region are kept before they are requested again: the answer has several megabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Market:
         self._refused: dict[str, ProviderError] = {}
 
     def offers(self) -> Sequence[Offer]:
-        """The offers when prices were last asked for. Raises ProviderError."""
+        """The offers as of the last request for prices. Raises ProviderError."""
         if not self._found:
             self.prices()
         known = (self._found[region][1] for region in self._settings.regions if region in self._found)

@@ -1,9 +1,9 @@
-"""The notices of Azure, on the machine itself: its metadata service is asked every second, in a thread of its own.
+"""Azure's notices, read on the machine itself: a separate thread queries the metadata service every second.
 
-Azure announces the end of a spot machine 30 s before, as a scheduled event of the type `Preempt`. Its instant is
-compared with the service's own time, so that the machine's wall clock does not matter. Nothing is approved here: an
-approved event begins at once, and the machine needs the whole notice (providers.azure.on_machine approves it when the
-work has ended).
+Azure announces the end of a spot machine 30 s ahead, as a scheduled event of the type `Preempt`. The announced time is
+compared with the service's own time, so the machine's wall clock does not matter. Nothing is approved here: an approved
+event begins at once, and the machine needs the whole notice (providers.azure.on_machine approves it when the work has
+ended).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class ScheduledEvents(NoticeWatch):
         self._imds = Imds() if imds is None else imds
 
     def look(self) -> float:
-        """Ask once. An answer without a notice, or none at all, changes nothing."""
+        """Ask once. An answer without a notice, or no answer, changes nothing."""
         asked_s = self._monotonic()
         try:
             events, now = self._imds.preemptions()
             left_s = [
-                (instant(each["NotBefore"]) - now).total_seconds() if each["NotBefore"] else 0.0  # it has begun
+                (instant(each["NotBefore"]) - now).total_seconds() if each["NotBefore"] else 0.0  # the event has begun
                 for each in events
             ]
             if left_s:

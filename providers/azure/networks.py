@@ -1,9 +1,9 @@
-"""The networks of machines on Azure: a resource group, and in each region a virtual network and what guards it.
+"""The networks of machines on Azure: a resource group, and in each region a virtual network with its security group.
 
-All is found by its tag INSTALL, which the PUT that creates it sets; names follow from the installation and the region,
-so that a repeated PUT makes nothing twice. The network security group has no rules of its own: Azure's own ones let
-machines of the network reach each other, and nothing in from elsewhere. The resource group is removed only if Tradewind
-made it and nothing else is in it.
+Every part is found by its tag INSTALL, which the PUT that creates it sets. Names are derived from the installation and
+the region, so a repeated PUT creates nothing twice. The network security group has only Azure's default rules, which
+let machines of the network reach each other and let nothing in from elsewhere. The resource group is removed only if
+Tradewind made it and nothing else is in it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _KINDS = {_NETWORKS: "network", _FIREWALLS: "firewall"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The ids of what a machine is put into."""
+    """The ids of the resources that a machine is placed in."""
 
     subnet: str
     firewall: str
 
 
 class Networks:
-    """Methods raise azure.core's exceptions and errors of ours."""
+    """Methods raise azure.core's exceptions and ProviderErrors."""
 
     def __init__(self, settings: Settings, connections: Connections, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
@@ -46,30 +46,31 @@ class Networks:
         self._known: dict[tuple[str, str], float] = {}
 
     def place(self, install: str, region: str) -> Place:
-        """Where machines are put; whether it is there is looked up once an hour. Raises SetupError."""
+        """The resources that machines are placed in; whether they exist is looked up once an hour. Raises
+        SetupError."""
         now_s = self._clock.monotonic_s()
         seen_s = self._known.get((install, region))
         if seen_s is None or now_s - seen_s > FRESH_S:
             if missing := [what for what, _ in self._steps(install, region)]:
                 raise SetupError(
-                    f"this installation has no network in {region}: missing are {', '.join(missing)}",
-                    hint="make it: tradewind up --cloud azure",
+                    f"this installation has no network in {region}; missing: {', '.join(missing)}",
+                    hint="create it: tradewind up --cloud azure",
                     scope="region",
                 )
             self._known[install, region] = now_s
         return Place(f"{self._id(_NETWORKS, install, region)}/subnets/machines", self._id(_FIREWALLS, install, region))
 
     def forget(self, install: str, region: str) -> None:
-        """Look it up again at the next launch: Azure says that something of it is gone."""
+        """Look the network up again at the next launch, because Azure reports that a part of it is gone."""
         self._known.pop((install, region), None)
 
     def regions(self, install: str) -> list[str]:
-        """The regions that have something of the installation."""
+        """The regions that have resources of the installation."""
         found = [rows.region_of(row) for kind in _KINDS for row in self._listed(kind, install)]
         return list(dict.fromkeys(found))
 
     def network(self, install: str, region: str, *, wanted: bool) -> Network:
-        """What is there and what is missing."""
+        """What exists and what is missing."""
         parts = [
             NetworkPart(kind, str(row["id"]))
             for name, kind in _KINDS.items()
@@ -80,13 +81,13 @@ class Networks:
         return Network(rows.PROVIDER, region, tuple(parts), missing, wanted)
 
     def set_up(self, install: str, region: str, progress: Callable[[str], None]) -> None:
-        """Make what is missing, in an order in which each can be found again."""
+        """Create what is missing, in an order in which each part can be found again."""
         for what, make in self._steps(install, region):
             make()
             progress(f"{region}: {what} was made")
 
     def tear_down(self, install: str, region: str, progress: Callable[[str], None]) -> None:
-        """Remove all parts in a region, those that others depend on last."""
+        """Remove all parts in a region; parts that others depend on come last."""
         self.forget(install, region)
         for name, kind in _KINDS.items():
             for row in self._listed(name, install):
@@ -95,7 +96,7 @@ class Networks:
                     progress(f"{region}: {kind} {row['name']} was removed")
 
     def remove_group(self, install: str, progress: Callable[[str], None]) -> None:
-        """Remove the resource group, if the installation made it and nothing is left in it."""
+        """Remove the resource group if the installation made it and nothing is left in it."""
         group = self._resources.got(self._settings.group, _GROUPS_VERSION)
         if group is None or rows.tags_of(group).get(INSTALL) != install:
             return
@@ -106,7 +107,7 @@ class Networks:
     # --- for the methods above ---
 
     def _steps(self, install: str, region: str) -> Iterator[tuple[str, Callable[[], None]]]:
-        """What is missing or wrong, and what makes or corrects it. Each step may rely on those before it."""
+        """What is missing or wrong, and the call that creates or corrects it. Each step may rely on earlier ones."""
         group = self._settings.group
         tags = {INSTALL: install}
         firewall, network = self._id(_FIREWALLS, install, region), self._id(_NETWORKS, install, region)
@@ -129,7 +130,7 @@ class Networks:
         found = self._resources.got(network, _NETWORK_VERSION)
         if found is None or not _guarded(found, firewall):
             yield (
-                "network" if found is None else "a guarded network",
+                "network" if found is None else "a network behind the firewall",
                 put(network, _NETWORK_VERSION, {"properties": around}),
             )
 

@@ -1,4 +1,4 @@
-"""The part of the `azure` provider that runs on a rented machine, as root: its metadata service, and its leave.
+"""The part of the `azure` provider that runs on a rented machine, as root: its metadata service and its shutdown.
 
 providers.machine.user_data sends this module's text. It needs only the standard library of any Python 3. Its time to
 live is the tag LIVES.
@@ -23,7 +23,8 @@ _EVENTS = "/metadata/scheduledevents?api-version=2020-07-01"
 
 
 class Imds:
-    """The machine's metadata service. Methods raise OSError if it does not answer, ValueError for what is no JSON."""
+    """The machine's metadata service. Methods raise OSError if it does not answer, ValueError if the answer is not
+    JSON."""
 
     def __init__(self, url: str = _SERVICE, timeout_s: float = 2.0) -> None:
         self._url, self._timeout_s, self._name = url, timeout_s, ""
@@ -34,10 +35,10 @@ class Imds:
         try:
             return {str(each["name"]): str(each["value"]) for each in json.loads(self._ask(_TAGS)[0])}
         except TypeError as error:
-            raise ValueError("the metadata service's tags are none") from error
+            raise ValueError("the metadata service's tags are not valid") from error
 
     def preemptions(self) -> tuple[list[dict[str, Any]], datetime]:
-        """The announcements that this machine will be taken, and the service's time."""
+        """The announcements that this machine will be preempted, and the service's time."""
         if not self._name:
             self._name = self._ask(_NAME)[0]
         said, now = self._ask(_EVENTS)
@@ -45,7 +46,7 @@ class Imds:
         return [each for each in events if self._name in each["Resources"]], now
 
     def approve(self, event_id: str) -> None:
-        """Let Azure carry out what it announced now instead of at the end of its notice."""
+        """Let Azure carry out its announcement now instead of at the end of its notice."""
         self._ask(_EVENTS, json.dumps({"StartRequests": [{"EventId": event_id}]}).encode())
 
     def _ask(self, path: str, body: bytes | None = None) -> tuple[str, datetime]:
@@ -55,16 +56,16 @@ class Imds:
 
 
 def instant(text: str) -> datetime:
-    """An instant as the metadata service writes it. Raises ValueError."""
+    """A time as the metadata service writes it. Raises ValueError."""
     try:
         return parsedate_to_datetime(str(text))
     except TypeError as error:
-        raise ValueError(f"{text!r} is no time") from error
+        raise ValueError(f"{text!r} is not a time") from error
 
 
 def approve_all(imds: Imds) -> None:
-    """Approve every announced end: what was to be saved has been saved, and a machine that only shuts down is billed
-    until somebody deletes it."""
+    """Approve every announced end: the work is saved, and a machine that only shuts down is billed until it is
+    deleted."""
     try:
         for event in imds.preemptions()[0]:
             imds.approve(str(event["EventId"]))
@@ -76,7 +77,7 @@ def _date(text: str) -> datetime:
     try:
         return instant(text)
     except ValueError as error:
-        raise OSError("the metadata service does not say its time") from error
+        raise OSError("the metadata service does not report its time") from error
 
 
 def main() -> None:
@@ -85,7 +86,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         approve_all(imds)
     else:
-        keep(lambda: 0.0, lambda: imds.tags().get(LIVES))  # when it was launched, Azure does not say
+        keep(lambda: 0.0, lambda: imds.tags().get(LIVES))  # Azure does not say when it was launched
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Long operations of Azure Resource Manager: what was accepted, and what became of it, asked as Azure allows."""
+"""Long operations of Azure Resource Manager: follows an accepted request to its result, as often as Azure allows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from providers.collect.http import retry_after_s
 from providers.errors import ProviderError
 
 FIRST_S, LEAST_S = 2.0, 1.0
-"""How long to wait where Azure does not say, and at least: it may say 0."""
+"""How long to wait if Azure does not say, and at least: Azure may say 0."""
 _VERSION = "2026-04-01"
 
 
 class Accepted(PollingMethod[Any]):  # type: ignore[misc]  # azure-core is not checked here
-    """In place of the library's polling, which would wait without a limit: keeps the first answer and asks nothing."""
+    """Replaces the library's polling, which would wait without a limit: keeps the first answer and sends nothing."""
 
     def __init__(self) -> None:
         self.http_status = 0
@@ -43,14 +43,14 @@ class Accepted(PollingMethod[Any]):  # type: ignore[misc]  # azure-core is not c
         self.body = answer.json() if answer.content else None
 
     def run(self) -> None:
-        """There is nothing to wait for."""
+        """Does not wait."""
 
     def finished(self) -> bool:
-        """The library does not have to ask."""
+        """The library does not have to poll."""
         return True
 
     def resource(self) -> None:
-        """Nobody asks for it."""
+        """Not used."""
 
     @property
     def operation(self) -> str:
@@ -59,7 +59,7 @@ class Accepted(PollingMethod[Any]):  # type: ignore[misc]  # azure-core is not c
 
     @property
     def wait_s(self) -> float:
-        """How long not to ask."""
+        """How long to wait before the next request."""
         return _wait_s(self.headers)
 
 
@@ -72,7 +72,7 @@ class Operations:
     def outcomes(self, begun: Mapping[str, Accepted], within_s: float) -> dict[str, ProviderError | None]:
         """The error, or None, of each operation that ends within this time, by the names in `begun`.
 
-        One that Azure does not speak about, or that goes on, is left out.
+        Leaves out operations that Azure says nothing about or that are not finished.
         """
         deadline_s = self._clock.monotonic_s() + within_s
         open_ = {name: each.operation for name, each in begun.items() if each.operation}

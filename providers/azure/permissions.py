@@ -35,8 +35,8 @@ def access(
     prices: str = PRICES,
     settings: Settings | None = None,
 ) -> list[Access]:
-    """What may be read: prices without an account, the rest with the credentials of this environment; with `settings`,
-    also what renting as they say needs to read, and whether the account has all permissions for it. Makes one or two
+    """What may be read: prices without an account, the rest with the credentials of this environment. With `settings`,
+    also what renting with them needs to read, and whether the account has all permissions for it. Makes one or two
     calls per entry.
     """
     if settings is not None:
@@ -92,8 +92,8 @@ def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
     yield DRIVER, driver
 
     def listed() -> str:
-        machines.owned("")  # of no installation: it changes nothing
-        return f"of the resource group {settings.resource_group}"
+        machines.owned("")  # of no installation, so nothing is changed
+        return f"in the resource group {settings.resource_group}"
 
     yield "permissions", partial(_granted, made, settings)
     yield "list of machines", listed
@@ -115,12 +115,12 @@ def _granted(made: Connections, settings: Settings) -> str:
     except HttpResponseError as error:
         if error_code(error) != NO_GROUP:
             raise
-        return f"not checked: the resource group {settings.resource_group} is made by `tradewind up --cloud azure`"
+        return f"not checked: `tradewind up --cloud azure` creates the resource group {settings.resource_group}"
     if missing := [each for each in wanted if not any(_allows(row, each) for row in rows)]:
         raise PermissionDeniedError(
             f"{len(missing)} of {len(wanted)} permissions are missing: {', '.join(missing)}",
             action=missing[0],
-            hint="tradewind doctor --policy azure > role.json (put your subscription in); az role definition create "
+            hint="tradewind doctor --policy azure > role.json (insert your subscription); az role definition create "
             "--role-definition @role.json; az role assignment create --role Tradewind --assignee WHO --scope "
             f"/subscriptions/{made.subscription}",
         )

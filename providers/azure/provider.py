@@ -1,7 +1,7 @@
 """AzureProvider: rents virtual machines on Azure, spot and on-demand.
 
-A machine is created by one PUT under a name that follows from our launch token, with its disk, its network interface
-and its address, and is deleted with them. No call that may have taken effect is repeated by the client library.
+A machine is created by one PUT under a name derived from the launch token, together with its disk, network interface
+and address, and is deleted with them. No call that may have taken effect is repeated by the client library.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class AzureProvider:
     name = rows.PROVIDER
     simulated = False
     quotas_limit_plans = True
-    listing_lag_s = LISTING_LAG_S  # lists come from a cache of Azure Resource Manager's, without a promise
-    describe_every_s = 25.0  # one GET per machine, of which Azure allows 12 a minute; five times as many at a change
+    listing_lag_s = LISTING_LAG_S  # lists come from a cache of Azure Resource Manager, without a guarantee
+    describe_every_s = 25.0  # one GET per machine; Azure allows 12 a minute, and five times as many during a change
 
     def __init__(self, settings: Settings, clock: Clock, connections: Connections | None = None) -> None:
         self._settings, self._clock = settings, clock
@@ -78,7 +78,7 @@ class AzureProvider:
             return self._launches.launch(spec, offer)
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
-        """See Provider.describe. Deletes machines that have shut down, whose time is over or which failed."""
+        """See Provider.describe. Deletes machines that have shut down, outlived their time to live or failed."""
         places = [place for place in map(rows.place_of, instance_ids) if place is not None]
         with self._converted():
             return [each for each in self._machines.look_at_all(places) if each is not None]
@@ -114,7 +114,7 @@ class AzureProvider:
                 self._machines.end(place[1], EndReason.USER)
 
     def list_owned(self, install: str) -> Sequence[Instance]:
-        """See Provider.list_owned: the machines in the resource group, whatever their region."""
+        """See Provider.list_owned: the machines in the resource group, in any region."""
         with self._converted():
             return self._machines.owned(install)
 
@@ -198,7 +198,7 @@ class AzureProvider:
 
     @contextmanager
     def _converted(self) -> Iterator[None]:
-        """azure.core's exceptions as errors of ours."""
+        """azure.core's exceptions as ProviderErrors."""
         try:
             yield
         except ProviderError:

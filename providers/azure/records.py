@@ -1,7 +1,7 @@
-"""What is known of a launch besides its machines: Azure forgets a machine that was deleted or taken away at once.
+"""Records of launches, kept because Azure at once forgets a machine that was deleted or preempted.
 
-Each machine has a record of its own: the SSH public key that Azure demands of a Linux machine, as a resource of the
-same name. It costs nothing, and its tags outlive the machine. Nobody has the private key. Methods raise azure.core's
+Each machine has a record of its own: the SSH public key that Azure requires for a Linux machine, as a resource of the
+same name. It costs nothing, and its tags outlive the machine. The private key is not kept. Methods raise azure.core's
 exceptions.
 """
 
@@ -33,17 +33,17 @@ class Record:
 
     @property
     def asked_ms(self) -> int:
-        """When it was first asked for, by our clock."""
+        """When the machine was first requested, by this host's clock."""
         return int(self.tags[ASKED])
 
     @property
     def ended(self) -> tuple[EndReason, int] | None:
-        """Why and when (epoch ms) the machine ended; None as far as is known."""
+        """Why and when (epoch ms) the machine ended; None as far as this is unknown."""
         reason, _, at_ms = self.tags.get(ENDED, "").partition(" ")
         return (EndReason(reason), int(at_ms)) if at_ms else None
 
     def instance(self, reason: EndReason, ended_ms: int) -> Instance:
-        """The machine as it was when it ended."""
+        """The machine in its state at the end."""
         began_ms = int(self.tags[BEGAN]) if BEGAN in self.tags else None
         kept = {name: value for name, value in rows.kept_tags(self.tags).items() if name not in _OWN}
         return Instance(
@@ -78,23 +78,23 @@ class Records:
         return _record(found.as_dict())
 
     def create(self, name: str, region: str, tags: Mapping[str, str]) -> Record:
-        """Make the record of a machine, before the machine."""
+        """Create the record of a machine before the machine itself."""
         body = {"location": region, "tags": dict(tags), "properties": {"publicKey": _public_key()}}
         made = self._connections.compute.ssh_public_keys.create(self._group_name, name, body, **ONCE)
         return _record(made.as_dict())
 
     def note(self, name: str, **tags: str) -> None:
-        """Add to what is recorded, and keep the rest."""
+        """Add to the record and keep the rest."""
         self.tag(f"{self._group}/providers/Microsoft.Compute/sshPublicKeys/{name}", tags)
 
     def tag(self, resource: str, tags: Mapping[str, str]) -> None:
-        """Set tags of a resource, and keep its others."""
+        """Set tags of a resource and keep its other tags."""
         body = {"operation": "Merge", "properties": {"tags": dict(tags)}}
         path = f"{resource}/providers/Microsoft.Resources/tags/default"
         self._connections.send("PATCH", path, TAGS_VERSION, body)
 
     def remove(self, name: str) -> None:
-        """Forget a machine. Succeeds if there is no record."""
+        """Delete the record of a machine. Succeeds if there is none."""
         self._connections.compute.ssh_public_keys.delete(self._group_name, name)
 
     def all(self) -> Iterator[Record]:
@@ -120,7 +120,7 @@ def _record(row: Mapping[str, Any]) -> Record:
 
 @cache
 def _public_key() -> str:
-    """A key whose private half is thrown away: one for this process, because nobody will use any."""
+    """A public key whose private half is discarded. One per process is enough, because it is never used."""
     from cryptography.hazmat.primitives.asymmetric import rsa
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 

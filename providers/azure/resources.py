@@ -1,4 +1,4 @@
-"""Resources of Azure that azure-mgmt-compute does not know: plain REST, through its pipeline."""
+"""Azure resources that azure-mgmt-compute does not support: plain REST through its pipeline."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ WAIT_S = 60.0
 
 
 class Resources:
-    """`path` is the id of a resource, or of a list. Methods raise azure.core's exceptions and errors of ours."""
+    """`path` is the id of a resource, or of a list. Methods raise azure.core's exceptions and ProviderErrors."""
 
     def __init__(self, connections: Connections, clock: Clock) -> None:
         self._connections, self._operations = connections, Operations(connections, clock)
 
     def got(self, path: str, version: str) -> Any:
-        """The resource; None if there is none."""
+        """The resource; None if it does not exist."""
         try:
             return self._connections.send("GET", path, version).json()
         except Exception as error:
@@ -32,7 +32,7 @@ class Resources:
             raise
 
     def listed(self, path: str, version: str) -> list[Any]:
-        """All pages of a list; empty if what should have it does not exist."""
+        """All pages of a list; empty if its parent resource does not exist."""
         found: list[Any] = []
         links = Pages(f"ARM's list {path.rpartition('/')[2]}")
         try:
@@ -46,16 +46,16 @@ class Resources:
         return found
 
     def put(self, path: str, version: str, body: Mapping[str, Any]) -> None:
-        """Make or change a resource, and wait until that is done."""
+        """Create or change a resource, and wait until that is done."""
         self._finish(self._connections.send("PUT", path, version, body, **ONCE), path)
 
     def remove(self, path: str, version: str, what: str) -> None:
-        """Remove a resource, if it is there, and wait until that is done. Raises UnavailableError while it is used."""
+        """Remove a resource if it exists, and wait until that is done. Raises UnavailableError while it is used."""
         try:
             self._finish(self._connections.send("DELETE", path, version, **ONCE), path)
         except Exception as error:
             if error_code(error) in IN_USE:
-                raise UnavailableError(f"{what} is still used", hint="when its machines are gone, repeat it") from error
+                raise UnavailableError(f"{what} is still used", hint="try again when its machines are gone") from error
             if error_code(error) not in ABSENT:
                 raise
 

@@ -1,4 +1,4 @@
-"""What ARM's rows say about machines of ours, and how they are named."""
+"""Reads ARM's rows about Tradewind's machines, and makes the machines' names."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from providers.offer import CapacityType, OfferId
 
 PROVIDER = "azure"
 TOKEN, REQUEST, COUNT = "tradewind-token", "tradewind-request", "tradewind-count"
-"""Tags: the launch token, the fingerprint of the launch, and of how many machines."""
+"""Tags: the launch token, the fingerprint of the launch, and its number of machines."""
 EARLY_MS = 60_000
-"""A machine whose time is over may end so much earlier (providers.machine.lifetime)."""
+"""How much earlier than its time to live a machine may end (providers.machine.lifetime)."""
 _OWN_TAGS = (LIVES, TOKEN, REQUEST, COUNT)
 _ID = re.compile(rf"{PROVIDER}-([a-z0-9]+)-(tw-[0-9a-f]{{24}}-\d+)")
 _POWER = "PowerState/"
@@ -25,7 +25,7 @@ Row = Mapping[str, Any]
 
 
 def names(token: str, count: int) -> tuple[str, ...]:
-    """The names of a launch's machines: the same for the same token, so that a repeated launch makes no others."""
+    """The names of a launch's machines: the same for the same token, so a repeated launch creates no others."""
     stem = f"tw-{blake2b(token.encode(), digest_size=12).hexdigest()}"
     return tuple(f"{stem}-{number}" for number in range(count))
 
@@ -36,7 +36,7 @@ def instance_id(region: str, name: str) -> str:
 
 
 def place_of(instance_id: str) -> tuple[str, str] | None:
-    """The region and name of a machine; None if the id is not one of ours."""
+    """The region and name of a machine; None if the id is not of this provider."""
     found = _ID.fullmatch(instance_id)
     return (found[1], found[2]) if found else None
 
@@ -47,7 +47,7 @@ def tags_of(row: Row) -> dict[str, str]:
 
 
 def kept_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags that the launch asked for."""
+    """The tags that the launch requested."""
     return {name: value for name, value in tags.items() if name not in _OWN_TAGS}
 
 
@@ -62,7 +62,7 @@ def began_ms(vm: Row) -> int:
 
 
 def offer_id(vm: Row) -> str:
-    """The offer that a machine was rented by."""
+    """The offer that a machine was rented as."""
     about = vm["properties"]
     capacity = CapacityType.SPOT if about.get("priority") == "Spot" else CapacityType.ON_DEMAND
     zone = next(iter(vm.get("zones") or ()), "")
@@ -70,7 +70,7 @@ def offer_id(vm: Row) -> str:
 
 
 def state(vm: Row) -> InstanceState:
-    """How far a machine is."""
+    """The lifecycle state of a machine."""
     power, provisioning = _power(vm), str(vm["properties"].get("provisioningState", ""))
     if provisioning == "Deleting" or power in ("stopping", "stopped", "deallocating", "deallocated"):
         return InstanceState.STOPPING

@@ -39,7 +39,7 @@ GRAPH_VERSION = "2021-03-01"
 SUBSCRIPTION = "AZURE_SUBSCRIPTION_ID"
 LONGEST_WAIT_S = 20.0
 ONCE: dict[str, Any] = {"retry_total": 0}
-"""The option of a call that azure-core must not repeat: Azure may have carried it out."""
+"""The option for a call that azure-core must not repeat, because Azure may have carried it out."""
 
 
 class ShortWaits(policies.RetryPolicy[Any, Any]):  # type: ignore[misc]  # azure-core is not checked here
@@ -87,17 +87,17 @@ class Connections:
 
     @property
     def ca_file(self) -> str | None:
-        """The authorities by which Azure is recognized; None: those that its libraries bring."""
+        """The certificate authorities that Azure is verified with; None: those of its libraries."""
         return self._ca_file
 
     @property
     def credential(self) -> Any:
-        """The credential, made at first use. Raises SetupError for a certificate with a key that anyone can read."""
+        """The credential, made at first use. Raises SetupError for a certificate whose key every user can read."""
         with self._making:
             if self._credential is None:
                 from azure.identity import DefaultAzureCredential
 
-                # what is wrong is in the exception: without a handler, Python would print its log
+                # the exception has the reason; without a handler, Python would print the library's log
                 logging.getLogger("azure.identity").addHandler(logging.NullHandler())
                 refuse_open(os.environ.get("AZURE_CLIENT_CERTIFICATE_PATH"))
                 self._credential = DefaultAzureCredential(process_timeout=int(self._call_s))
@@ -149,8 +149,8 @@ class Connections:
                 links.follow(pages.continuation_token)
 
     def send(self, method: str, path: str, version: str, body: object = None, **options: Any) -> Any:
-        """The answer to a request that no client library is used for: `path` begins with a slash or is a whole address.
-        Raises azure.core's exceptions, also for an unsuccessful answer."""
+        """The answer to a request without a client library: `path` begins with a slash or is a complete URL. Raises
+        azure.core's exceptions, also for an unsuccessful answer."""
         from azure.core.rest import HttpRequest
 
         url = path if path.startswith("https://") else f"{self._management}{path}"
@@ -207,7 +207,7 @@ def error_code(error: BaseException) -> str:
 
 
 def refusal(code: str, message: str, status: int = 0, headers: Mapping[str, str] | None = None) -> ProviderError:
-    """The error that stands for a refusal with this code: of a call, or of a long operation."""
+    """The error for a refusal with this code, by a call or by a long operation."""
     text = f"{code}: {message}"[:400] if code else message[:400]
     found = meaning(code, message)
     if status == 429 or (found is not None and found.kind is ThrottledError):
@@ -239,7 +239,7 @@ def _code(error: exceptions.HttpResponseError) -> str:
 
 
 def denied(message: str, action: str) -> PermissionDeniedError:
-    """A refusal, with the command that grants the action."""
+    """The error for a refusal, with the command that grants the action."""
     if action and not action.endswith("/read"):
         hint = f"`tradewind doctor --policy azure` prints a role that includes {action}"
         return PermissionDeniedError(message, action=action, hint=hint)

@@ -1,4 +1,4 @@
-"""What `[providers.azure]` of tradewind.toml says."""
+"""The settings in `[providers.azure]` of tradewind.toml."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from providers.errors import NoCredentialsError
 
 
 def subscription(configured: str | None) -> str:
-    """The subscription that pays: as configured, or that of the environment. Raises NoCredentialsError."""
+    """The subscription that pays: the configured one, or the one of the environment. Raises NoCredentialsError."""
     if found := configured or os.environ.get(SUBSCRIPTION, ""):
         return found
     raise NoCredentialsError(
@@ -21,7 +21,7 @@ def subscription(configured: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Machines of these `instance_types` may be rented in these `regions`; they are in `resource_group`.
+    """Machines of these `instance_types` may be rented in these `regions`; they are created in `resource_group`.
 
     `image` is `publisher:offer:sku:version` of the marketplace, where the version may be `latest`, or the id of an
     image. `disk_gb` is the size of a machine's disk in GiB, without LaunchSpec.disk_gb. `management` and `prices` are

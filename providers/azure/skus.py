@@ -1,4 +1,4 @@
-"""What a subscription may start in one region: sizes, of which kind, and the quotas that they count against."""
+"""What a subscription may start in one region: sizes, their capacity types, and the quotas that they count against."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from providers.closed import Closed
 from providers.hardware import GIB
 
 SPOT_CORES, CORES = "lowPriorityCores", "cores"
-"""The quotas of a region for all spot machines, and for all others."""
-_REMEDY = "ask for more in the portal (Quotas, Compute), or end other machines of the subscription"
+"""The quotas of a region for all spot machines and for all others."""
+_REMEDY = "request an increase in the portal (Quotas, Compute), or end other machines of the subscription"
 
 _ASK = "ask Azure for access in the portal (Help + support, service and subscription limits), or choose another region"
 
@@ -57,7 +57,7 @@ def barred(found: Iterable[Any], region: str, names: Iterable[str]) -> dict[tupl
         for row in each.restrictions or () if key in wanted else ():
             if _is(row.type, "Location"):
                 code = str(getattr(row.reason_code, "value", row.reason_code))
-                reason = f"Azure bars it in this region: {code}"
+                reason = f"Azure does not allow it in this region: {code}"
                 closed[region, key] = Closed(region, wanted[key], reason, _ASK)
     return closed
 
@@ -72,7 +72,7 @@ def quotas(usages: Iterable[Any], region: str, skus: Sequence[Sku]) -> Iterator[
         name = str(row.name.value)
         types = tuple(sku.size.name for sku in skus if name in (CORES, SPOT_CORES, sku.family))
         if types:
-            limit, used = int(row.limit), int(row.current_value)  # more may be used than is allowed
+            limit, used = int(row.limit), int(row.current_value)  # usage may exceed the limit
             covers = Covered("vcpus", (region,), types, spot=name == SPOT_CORES)
             yield Quota(name, region, max(limit, used), used, covers, _REMEDY)
 

@@ -1,1 +1,1 @@
-"""What providers bill: machine time aside, each charge, and the list prices of moving bytes."""
+"""What providers bill besides machine time, and the list prices of moving bytes."""

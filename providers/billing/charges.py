@@ -16,7 +16,7 @@ from providers.money import cost_nano_usd
 
 GB = 1_000_000_000
 MONTH_MS = 730 * 3_600_000
-"""As AWS and Azure count it (aws.amazon.com/ebs/pricing, "730 hours in a month")."""
+"""Hours in a month, as AWS and Azure count it (aws.amazon.com/ebs/pricing, "730 hours in a month")."""
 
 CHECKPOINT_OBJECT_BYTES = 4 * 2**20
 """A checkpoint is stored in objects of at most this size, plus one object that lists them."""
@@ -43,13 +43,12 @@ class RateCard:
     `minimum_ms` is the shortest time that is billed for a machine that was billed at all. `disk_bytes` is the disk of
     each machine, billed as long as the machine. `failed_launch_nano_usd` is billed for a launch that was accepted but
     never became a billed machine. `region_egress_nano_usd_per_gb` applies to bytes that go to another region of the
-    same provider, `internet_egress_nano_usd_per_gb` to bytes that leave the provider; both are typical figures for when
-    no list price of the route is known. Copying a checkpoint between regions reads each object once at the source and
-    writes it once at the target (`read_request_nano_usd`, `write_request_nano_usd`). `bills_checkpoints`: egress,
-    requests and storage of checkpoints are on the bill of the machine that they are for; if False, egress is booked as
-    an estimate, and the others are not. `source` says who published the figures and when. `declared` is False for a
-    provider whose charges are unknown: the plan uses typical figures on the high side, and the ledger books none of
-    them.
+    same provider, `internet_egress_nano_usd_per_gb` to bytes that leave the provider; both are typical figures, used if
+    the list price of the route is unknown. Copying a checkpoint between regions reads each object once at the source
+    and writes it once at the target (`read_request_nano_usd`, `write_request_nano_usd`). `bills_checkpoints`: egress,
+    requests and storage of checkpoints are on the bill of the machine that uses them; if False, egress is booked as an
+    estimate, and the others are not booked. `source` says who published the figures and when. `declared` is False for a
+    provider whose charges are unknown: plans use typical figures on the high side, and the ledger books none of them.
     """
 
     source: str
@@ -103,7 +102,7 @@ RATE_CARDS = {
         bills_checkpoints=True,
     ),
     "static": RateCard(
-        "owned machines: nothing besides the declared price",
+        "owned machines: no charges besides the declared price",
         region_egress_nano_usd_per_gb=0,
         internet_egress_nano_usd_per_gb=0,
     ),
@@ -126,8 +125,8 @@ UNDECLARED = RateCard("assumed: this provider's charges are not declared", 60_00
 class Usage:
     """Checkpoint usage of a machine at the location `at`.
 
-    A checkpoint of `moved_bytes` was copied there from `moved_from`, and `kept_bytes` of storage were in use as long as
-    the machine was billed.
+    A checkpoint of `moved_bytes` was copied there from `moved_from`, and `kept_bytes` of storage were in use while the
+    machine was billed.
     """
 
     at: Location

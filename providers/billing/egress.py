@@ -21,8 +21,8 @@ OTHER_ZONE = "zone"
 OTHER_REGION = "region"
 INTERNET = "internet"
 
-# For providers without list prices. Typical list prices in USD/GB: between zones 0.01, between regions 0.02 to
-# 0.08, to the internet 0.087 to 0.12. On the high side, so that a move is not taken to be free.
+# For providers without list prices. Typical list prices in USD/GB: between zones 0.01, between regions 0.02 to 0.08, to
+# the internet 0.087 to 0.12. On the high side, so that a move does not count as free.
 UNKNOWN_ZONE_NANO_USD = 10_000_000
 UNKNOWN_REGION_NANO_USD = 50_000_000
 UNKNOWN_INTERNET_NANO_USD = 90_000_000
@@ -40,8 +40,8 @@ class Location(NamedTuple):
 class EgressRow:
     """A list price. `source` is a region, `continent:X` or `*`.
 
-    `target` is a region or `continent:X` of the same provider, or one of `zone` (another of the same region), `region`
-    (any other), `internet` (anywhere else).
+    `target` is a region or `continent:X` of the same provider, or one of `zone` (another zone of the same region),
+    `region` (any other region), `internet` (anywhere else).
     """
 
     provider: str

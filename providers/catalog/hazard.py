@@ -16,7 +16,8 @@ MONTH_H = 730.0
 class Interruption:
     """Of the machines of a type in a region, `low`..`high` (fractions of 1) were preempted within a month.
 
-    `high` is None if the cloud gives no upper end. `at_ms` (epoch ms) is when that was true, `source` who says so.
+    `high` is None if the cloud gives no upper end. `at_ms` (epoch ms) is the time of the figure, `source` its
+    publisher.
     """
 
     low: float

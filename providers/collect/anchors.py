@@ -1,4 +1,4 @@
-"""Checks the first price of an offer against the catalogue's price of it and against what its GPU costs elsewhere."""
+"""Checks the first price of an offer against its list price and against the price of its GPU elsewhere."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from providers.price import PricePoint
 from providers.tables import MAX_NAME_CHARACTERS, checked_instant, shown
 
 UNLISTED = "*"
-"""The region of a poll that could not even list the regions."""
+"""The region of a poll that could not list the regions."""
 MAX_PRICE_USD = 100_000
-"""Per hour; a row above it is malformed."""
+"""USD per hour; a row with a higher price is malformed."""
 
 
 class Flag(StrEnum):
@@ -61,7 +61,7 @@ class FlaggedFinding:
     """A row that is kept with the reason why it must not be chosen. `offer` and `point` are set as far as the row could
     be read.
 
-    `subject` is the offer id, or else what the row is about; `detail` is one sentence for people.
+    `subject` is the offer id, or otherwise the subject of the row; `detail` is one sentence for people.
     """
 
     flag: Flag
@@ -157,7 +157,7 @@ class Finding:
         self.rows += rows
 
     def price(self, offer: Offer, point: PricePoint) -> None:
-        """Add a price. It takes effect when it is seen at the latest, even if its source's clock gives a later time.
+        """Add a price. It takes effect no later than when it is seen, even if its source's clock gives a later time.
 
         If an offer has two prices for the same time, the higher one counts, so that no cost is underestimated.
         """

@@ -47,7 +47,7 @@ FAULTS = frozenset({500, 502, 503, 504})
 MAX_PAGE_BYTES = 256 << 20
 MAX_LINE_BYTES = 1 << 20
 SECRET_HEADERS = ("X-Goog-Api-Key",)
-"""In addition to those that urllib3 knows: headers that a redirect to another host must not carry."""
+"""Headers that a redirect to another host must not carry, in addition to urllib3's own list."""
 MAX_ERROR_TEXT_BYTES = 4096
 """How much of the body of an error is read: enough for a message."""
 

@@ -1,7 +1,7 @@
 """Decides which reported prices may be booked and which may be chosen, and detects changes.
 
-A price has three separate properties. It is *observed* once somebody reports it, and is always kept. It is *payable* if
-it is what a machine there costs; an outlier is payable only after a second report confirms it. It is *eligible* if it
+A price has three separate properties. It is *observed* once a source reports it, and is always kept. It is *payable* if
+machines there are billed at it; an outlier is payable only after a second report confirms it. It is *eligible* if it
 may be chosen; a flagged payable price may not. The first price of an offer, and one that jumped, must also be plausible
 by `Anchors`, unless a second source reports about the same price or a person accepts it. Every price of every source is
 checked here: those of enabled providers, collectors and feeds (`judge`) and those of recorded tables (`replay`).
@@ -41,7 +41,7 @@ Kind = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`payable` prices, ascending in time per offer. `flagged` are those of them that must not be chosen, and those
+    """`payable` prices, ascending in time per offer. `flagged` are payable prices that must not be chosen, and prices
     that are not payable (Flag.OUTLIER).
     """
 
@@ -81,8 +81,8 @@ class Judge:
         current price.
 
         On-demand prices are checked first; a new one may flag spot prices that were eligible before. A report that
-        confirms an outlier makes that payable, too, from the time it took effect. Only the current price of an offer
-        decides whether it may be chosen; earlier ones are payable only.
+        confirms an outlier also makes the outlier payable, from the time it took effect. Only the current price of an
+        offer decides whether the offer may be chosen; earlier prices are only payable.
         """
         of_offer = {offer.id: offer for offer in offers}
         present = {point.offer_id: point for point in points}
@@ -156,8 +156,8 @@ class Judge:
         """Compare a price with what is known elsewhere.
 
         A contradicted price is still accepted if it is similar to the last accepted price of the same hardware and that
-        was contradicted, too: somebody has accepted it. A price cannot leave the plausible range in small steps this
-        way.
+        price was contradicted, too: a person has accepted it. A price cannot leave the plausible range in small steps
+        this way.
         """
         price, before = point.nano_usd_per_hour, self._plausible.get(offer.id, (None, 0, -1))
         alike = before[:2] == (offer.gpu, offer.gpu_count) and _near(price, before[2], ALIKE)
@@ -194,8 +194,8 @@ class Judge:
         return FlaggedFinding(Flag.SPOT_NOT_BELOW_ON_DEMAND, offer.id, text, offer, point)
 
     def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[FlaggedFinding]:
-        """Flag spot prices that were eligible before the new on-demand price; those in `reported_anew` are checked on
-        their own.
+        """Flag spot prices that were eligible before the new on-demand price; those in `reported_anew` are checked
+        separately.
         """
         spot = self._spot[_kind(on_demand)]
         flagged = []

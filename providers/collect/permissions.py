@@ -14,7 +14,7 @@ from providers.errors import NotFoundError, ProviderError, SetupError
 class Access:
     """The result of one check. `remedy` is what would make it work (a policy line, a command); '' if it works.
 
-    If `needed` is False, what is asked for is available without it.
+    If `needed` is False, its purpose is available without the permission.
     """
 
     what: str
@@ -29,7 +29,7 @@ CLOUDS = {name: f"providers.{name}.permissions" for name in ("aws", "gcp", "azur
 
 def cloud_access(cloud: str, settings: object = None) -> list[Access]:
     """Check which account the credentials of this environment belong to and what it may read at a cloud; with the
-    `settings` of its provider, also whether machines can be rented as they say. Calls the cloud.
+    `settings` of its provider, also whether machines can be rented with them. Calls the cloud.
 
     Raises NotFoundError if `cloud` is not one of CLOUDS, and SetupError if its library is not installed.
     """
@@ -44,7 +44,7 @@ def cloud_access(cloud: str, settings: object = None) -> list[Access]:
 
 
 Attempt = tuple[str, Callable[[], str]]
-"""What is checked, for people, and the call: it returns a detail to show and raises the cloud's exceptions."""
+"""The name of the check, and its call, which returns a detail to show and raises the cloud's exceptions."""
 
 
 def examine(

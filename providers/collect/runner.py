@@ -244,7 +244,7 @@ class Collector:
             case Regions(source, names, error):
                 round_.expect(source, names)
                 if error is None and not names:
-                    error = FormatError(f"{source} returned no regions", hint="the next poll asks again")
+                    error = FormatError(f"{source} returned no regions", hint="the next poll tries again")
                 if error is not None:
                     affected = self._schedule.due(source, now_ms) or [UNLISTED]
                     return [self._end(_Progress(source, region, now_ms), error) for region in affected]
@@ -322,8 +322,8 @@ class Collector:
 
 def _dead(exit_reason: str) -> ProviderError:
     if exit_reason.startswith("timed out"):
-        return TimedOutError(f"the collector's process {exit_reason}", hint="what it found before is kept")
-    return UnavailableError(f"the collector's process ended early: {exit_reason}", hint="what it found before is kept")
+        return TimedOutError(f"the collector's process {exit_reason}", hint="earlier results are kept")
+    return UnavailableError(f"the collector's process ended early: {exit_reason}", hint="earlier results are kept")
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ JITTER = 0.1
 """
 FIRST_RETRY_S = 30.0
 NEEDS_ACTION_S = 3600.0
-"""Wait after an error that time alone does not fix (credentials, a disabled region): somebody has to act first."""
+"""Wait after an error that a person has to fix (credentials, a disabled region)."""
 STEP_MS = 60_000
 """If the clock goes back by more than this, it was wrong before, and times set by it are ignored."""
 

@@ -33,8 +33,8 @@ class Behaviour:
     `drift_s`: interval at which spot prices change (None: only by script). `max_instances`: the account's quota.
     `forget_s`: how long an ended instance can be described (None: forever). `describe_every_s` is in wall seconds, as
     in the contract. `most_offers`: how many offers one launch may name; `mixes_types`: also of different types;
-    `not_together`: a launch that names several is refused. `owned`: `max_instances` are all machines that there are,
-    and no account's limit; `vcpus_count`: it is a limit of vCPUs.
+    `not_together`: a launch that names several is refused. `owned`: `max_instances` is the number of existing machines,
+    not an account's limit; `vcpus_count`: it is a limit of vCPUs.
     """
 
     boot_s: float = 30.0
@@ -78,7 +78,8 @@ class Bill:
 
 @dataclass(slots=True)
 class _Life:
-    """What is decided about one instance; None: not yet. It ends at `end_ms` or `expires_ms`, whichever is earlier."""
+    """The decisions about one instance; None: not yet decided. It ends at `end_ms` or `expires_ms`, whichever is
+    earlier."""
 
     id: str
     spec: LaunchSpec
@@ -93,7 +94,7 @@ class _Life:
 
     @property
     def last_ms(self) -> int | None:
-        """When it ends, for whatever reason."""
+        """When it ends, for any reason."""
         return min((at for at in (self.end_ms, self.expires_ms) if at is not None), default=None)
 
     @property
@@ -156,7 +157,7 @@ class FakeCloud:
             offer.id: _Listing(offer, price) for offer, price in (default_catalog() if catalog is None else catalog)
         }
         self._lives: dict[str, _Life] = {}
-        self._remembered: dict[str, None] = {}  # ids in order of launch, without those found to be forgotten
+        self._remembered: dict[str, None] = {}  # ids in order of launch, without forgotten ones
         self.claims: dict[str, str] = {}
         self._launches: dict[str, tuple[LaunchSpec, Landed]] = {}
 
@@ -234,7 +235,7 @@ class FakeCloud:
         return found
 
     def launch(self, spec: LaunchSpec, at_ms: int) -> Landed:
-        """Accept a request at `at_ms` (later than now: it arrives late), at the first of its offers that has room.
+        """Accept a request at `at_ms` (later than now: it arrives late), for the first of its offers that has capacity.
         Raises like Provider.launch."""
         spec = replace(spec, tags=dict(spec.tags))
         known = self._launches.get(spec.token)
@@ -361,7 +362,7 @@ class FakeCloud:
         return self.clock.now_ms() >= self._lives[found.id].accepted_ms + lag_ms
 
     def _placed(self, spec: LaunchSpec, at_ms: int) -> LaunchSpec:
-        """The request for the first of its offers that has room."""
+        """The request for the first of its offers that has capacity."""
         full: CapacityError | None = None
         for offer_id in (spec.offer_id, *spec.also):
             listing = self._listings.get(offer_id)
@@ -381,7 +382,7 @@ class FakeCloud:
         quota = self.behaviour.max_instances
         if quota is not None and self.quota_used(at_ms) + spec.count * self._units(spec.offer_id) > quota:
             what = "vCPUs" if self.behaviour.vcpus_count else "instances"
-            raise QuotaError(f"the account may have {quota} {what}", hint="ask for a larger quota", scope="account")
+            raise QuotaError(f"the account may have {quota} {what}", hint="request a larger quota", scope="account")
         taken = sum(life.spec.offer_id == spec.offer_id and not life.ended(at_ms) for life in self._lives.values())
         if listing.capacity is not None and taken + spec.count > listing.capacity:
             raise CapacityError(f"no capacity for {spec.count} of {spec.offer_id} now", hint="try another zone")
@@ -412,7 +413,7 @@ class FakeCloud:
         return life
 
     def _arrive(self, life: _Life, at_ms: int) -> None:
-        """A repeated request arrives before the first one, which was still under way."""
+        """A repeated request arrives while the first one is still under way."""
         early_ms = life.accepted_ms - at_ms
         if early_ms > 0:
             life.accepted_ms -= early_ms

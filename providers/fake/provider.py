@@ -43,12 +43,12 @@ class FakeProvider:
 
     @property
     def describe_every_s(self) -> float:
-        """As set in the cloud's behaviour, in wall seconds."""
+        """Set by the cloud's behaviour, in wall seconds."""
         return self.cloud.behaviour.describe_every_s
 
     @property
     def quotas_limit_plans(self) -> bool:
-        """See LimitsByQuota: if the cloud's behaviour sets a quota."""
+        """See LimitsByQuota: true if the cloud's behaviour sets a quota."""
         return self.cloud.behaviour.max_instances is not None
 
     def __init__(
@@ -77,11 +77,11 @@ class FakeProvider:
 
     @property
     def mixes_types(self) -> bool:
-        """See LaunchesAnywhere: as set in the cloud's behaviour."""
+        """See LaunchesAnywhere: set by the cloud's behaviour."""
         return self.cloud.behaviour.mixes_types
 
     def most_offers(self, _count: int) -> int:
-        """See LaunchesAnywhere: as set in the cloud's behaviour."""
+        """See LaunchesAnywhere: set by the cloud's behaviour."""
         return 1 if self._one_by_one else self.cloud.behaviour.most_offers
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
@@ -93,7 +93,7 @@ class FakeProvider:
         accepted = self.cloud.accepted(spec.token)
         if spec.also and self.cloud.behaviour.not_together and not accepted:
             self._one_by_one = True
-            raise NotTogetherError("this cloud takes one offer at a time")
+            raise NotTogetherError("this cloud accepts one offer per launch")
         return self._call("launch", lambda at_ms: self.cloud.launch(spec, at_ms), accepted=accepted)
 
     def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
@@ -189,4 +189,4 @@ class FakeProvider:
                 effect(now_ms)
             elif fault is Fault.LATE:
                 effect(now_ms + int(self.cloud.behaviour.late_s * 1000))
-        raise UnavailableError(f"no answer ({call})", hint="ask again with the same token")
+        raise UnavailableError(f"no answer ({call})", hint="try again with the same token")

@@ -1,8 +1,7 @@
 """The bucket of an installation on Cloud Storage, through its JSON API.
 
-Its label, which the call that creates it sets, says for which installation it was made; that call sets all else, too.
-google-cloud-compute does not know buckets: requests are plain REST.
-https://cloud.google.com/storage/docs/json_api/v1/buckets
+The call that creates it sets all its settings, and a label that names the installation. google-cloud-compute does not
+support buckets, so requests are plain REST. https://cloud.google.com/storage/docs/json_api/v1/buckets
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Buckets:
         denied: PermissionDeniedError | None = None
         try:
             row = self._row(name)
-        except PermissionDeniedError as error:  # it is somebody else's, or may not be looked at
+        except PermissionDeniedError as error:  # another account's, or the login may not read it
             row, denied = None, error
         if row is None:
             if self._make(install, name, region, denied):
@@ -74,14 +73,14 @@ class Buckets:
             self._connections.send("DELETE", f"b/{name}")
         except NotFoundError:
             return
-        except ConflictError:  # written since then; or all that it has are former versions
+        except ConflictError:  # objects written since the listing, or only old versions
             progress(not_empty(_url(name), "objects", command))
             return
         progress(f"bucket {_url(name)} was removed")
 
     def _make(self, install: str, name: str, region: str, denied: PermissionDeniedError | None) -> bool:
-        """False if the project had it before: made by an earlier call, whose answer was lost, or by another
-        installation just now."""
+        """False if the project had it before: an earlier call made it and its answer was lost, or another installation
+        has just made it."""
         asked = {
             "name": name,
             "location": region,
@@ -118,12 +117,13 @@ def _url(name: str) -> str:
 
 
 def _wrong(row: _Row) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What a bucket of ours lacks, and the change that corrects it. The last one needs a right that the printed role
-    does not give, because it allows to share all buckets of a project: storage.buckets.setIamPolicy."""
+    """What a bucket made by Tradewind lacks, and the change that corrects it. The last change needs
+    storage.buckets.setIamPolicy, which the printed role does not grant because it allows sharing all buckets of a
+    project."""
     access = row.get("iamConfiguration", {})
     rules = row.get("lifecycle", {}).get("rule", [])
     if int(row.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)):
-        yield "deletion at once", {"softDeletePolicy": _RULES["softDeletePolicy"]}
+        yield "immediate deletion", {"softDeletePolicy": _RULES["softDeletePolicy"]}
     if row.get("versioning", {}).get("enabled"):
         yield "keeping no versions", {"versioning": _RULES["versioning"]}
     if not any(_aborts(rule) for rule in rules):
@@ -135,7 +135,7 @@ def _wrong(row: _Row) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _aborts(rule: _Row) -> bool:
-    """Whether a rule aborts all uploads that were not finished in time, and not only some."""
+    """Whether a rule aborts all uploads that were not finished in time, not only some of them."""
     condition = rule.get("condition", {})
     aborts = rule.get("action", {}).get("type") == "AbortIncompleteMultipartUpload"
     return aborts and condition.keys() == {"age"} and int(condition["age"]) <= ABORT_AFTER_DAYS

@@ -1,4 +1,4 @@
-"""The calls that this package makes, and the custom role that allows these and nothing else."""
+"""The calls that this package makes, and the custom role that allows only these."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 from providers.policy import Call, PolicyDocument, Store, Use, permissions
 
 INSTALL = "tradewind-install"
-"""The label with which every machine is launched."""
+"""The label that every machine is launched with."""
 
 CALLS = (
     *(
@@ -47,8 +47,8 @@ CALLS = (
         )
     ),
 )
-"""Those for prices are all in roles/compute.viewer, the others in roles/compute.instanceAdmin.v1. The Billing Catalog
-is public: an API key or any token is enough."""
+"""The calls for prices are all in roles/compute.viewer, the others in roles/compute.instanceAdmin.v1. The Billing
+Catalog is public: an API key or any token is enough."""
 
 
 def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
@@ -57,7 +57,7 @@ def policy(uses: Collection[Use], store: Store | None = None) -> PolicyDocument:
         uses = [each for each in uses if each is not Use.BUCKET]
     lines = [
         "title: Tradewind",
-        f"description: What Tradewind does in a project ({', '.join(each for each in Use if each in uses)})",
+        f"description: The actions of Tradewind in a project ({', '.join(each for each in Use if each in uses)})",
         "stage: GA",
         "includedPermissions:",
         *(f"- {each}" for each in permissions(CALLS, *uses)),

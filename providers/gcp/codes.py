@@ -1,13 +1,13 @@
-"""GCP's error codes and what they mean here: the one table of them.
+"""The table of GCP's error codes and what they mean to Tradewind.
 
-An operation has codes in capitals (`op.error.errors[].code`), a refused call has reasons (`error.errors[].reason`).
-Which exception the library makes of them depends on the HTTP status, so that is not used.
+An operation has codes in capitals (`op.error.errors[].code`), a refused call has reasons (`error.errors[].reason`). The
+library's exception depends on the HTTP status, so it is not used.
 
 Sources, below docs.cloud.google.com/compute: [stock] docs/troubleshooting/troubleshooting-resource-availability; [bulk]
 docs/troubleshooting/troubleshooting-bulk-vm-creation; [concurrent] operations-quota; [reasons] "Standard error
 responses" (cloud.google.com/storage/docs/json_api/v1/status-codes), whose reasons Google's JSON APIs share; [seen] not
-documented there, but handled by other programs that rent machines (SkyPilot, FailoverCloudErrorHandlerV2). Codes that
-are missing here are errors of the request.
+documented there, but handled by other programs that rent machines (SkyPilot, FailoverCloudErrorHandlerV2). Any other
+code is treated as an error in the request.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from providers.meaning import Meaning, row
 EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 ABSENT = ("notFound", "RESOURCE_NOT_FOUND")
 CHANGED = ("conditionNotMet", "CONDITION_NOT_MET")
-"""Somebody else changed it just now; or, if the message names a constraint, a policy of the organisation forbids it
+"""Another caller has just changed it; or, if the message names a constraint, a policy of the organisation forbids it
 (GoogleCloudPlatform/compute-image-tools, pull request 1476)."""
 ALL_REGIONS = "GPUS_ALL_REGIONS"
-"""The quota that counts the GPUs of all regions: a message that names it is about the account."""
-MORE_QUOTA = "ask for more: console.cloud.google.com/iam-admin/quotas; or end other machines"
+"""The quota that counts the GPUs of all regions: a message that names it applies to the account."""
+MORE_QUOTA = "request an increase: console.cloud.google.com/iam-admin/quotas; or end other machines"
 
 
-_CAPACITY = "it is tried in other zones, with other types and later"
+_CAPACITY = "Tradewind tries other zones and types, and tries again later"
 _ENABLE = "run: gcloud services enable compute.googleapis.com"
 _BILLING = "link a billing account: console.cloud.google.com/billing/projects"
 
@@ -47,7 +47,7 @@ def _rows() -> Iterator[tuple[str, Meaning]]:
     yield from row("ZONE_RESOURCE_POOL_EXHAUSTED", CapacityError, "zone", "stock", _CAPACITY)
     yield from row("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", CapacityError, "zone", "stock", _CAPACITY)
     yield from row("insufficientCapacity VM_MIN_COUNT_NOT_REACHED", CapacityError, "zone", "bulk", _CAPACITY)
-    yield from row("UNSUPPORTED_OPERATION", CapacityError, "zone", "seen", "it was preempted while it started")
+    yield from row("UNSUPPORTED_OPERATION", CapacityError, "zone", "seen", "the machine was preempted while it started")
     yield from row("quotaExceeded", QuotaError, "region", "bulk", MORE_QUOTA)
     yield from row("QUOTA_EXCEEDED QUOTA_LIMIT", QuotaError, "region", "seen", MORE_QUOTA)
     yield from row("rateLimitExceeded", ThrottledError, "account", "bulk")

@@ -1,4 +1,5 @@
-"""The image that machines start from: that of a family is looked up once an hour and named in the launch."""
+"""The image that machines start from. The newest image of a family is looked up once an hour and named in the
+launch."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from providers.gcp.session import Connections
 
 FRESH_S = 3600.0
 FORM = re.compile(r"projects/([a-z0-9.:-]+)/global/images/(family/)?([a-z0-9-]+)")
-_HINT = "correct providers.gcp.image in tradewind.toml; gcloud compute images list shows what there is"
+_HINT = "correct providers.gcp.image in tradewind.toml; gcloud compute images list shows the available ones"
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The full name of an image, and the least size of a disk for it in GiB."""
+    """The full name of an image, and the smallest disk for it in GiB."""
 
     name: str
     disk_gb: int
@@ -30,14 +31,15 @@ class Images:
         self._known: dict[str, tuple[float, Image]] = {}
 
     def named(self, name: str, disk_gb: int) -> Image:
-        """The image of a name, for a disk of this size. Raises SetupError if there is none, or if it is larger."""
+        """The image with this name, for a disk of this size. Raises SetupError if it does not exist or needs a larger
+        disk."""
         found_s, image = self._known.get(name, (0.0, None))
         now_s = self._clock.monotonic_s()
         if image is None or now_s - found_s > FRESH_S:
             image = self._found(name)
             self._known[name] = now_s, image
         if disk_gb < image.disk_gb:
-            text = f"the image {image.name} needs a disk of {image.disk_gb} GiB, but machines get {disk_gb}"
+            text = f"the image {image.name} needs a disk of {image.disk_gb} GiB, but machines get {disk_gb} GiB"
             raise SetupError(text, hint="raise providers.gcp.disk_gb")
         return image
 

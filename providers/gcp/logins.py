@@ -1,7 +1,7 @@
-"""Why google-auth gets no token: the one table of the reasons that Google's token service gives.
+"""Why google-auth gets no token: the table of reasons that Google's token service gives.
 
-They are in the text of an `invalid_grant` (RFC 6749, 5.2) and in no document, so that each names who met it; those that
-are missing here are taken for a login that has expired.
+The reasons are in the text of an `invalid_grant` (RFC 6749, 5.2) and are not documented, so each row names where it was
+observed. Any other reason is treated as an expired login.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 LOGIN = "run: gcloud auth application-default login"
 _OTHER_ACCOUNT = (
-    "make a key of an account that exists (gcloud iam service-accounts list; gcloud iam service-accounts keys create "
+    "create a key of an existing account (gcloud iam service-accounts list; gcloud iam service-accounts keys create "
     f"KEY.json --iam-account=ACCOUNT) and set {KEY_FILE} to it; or {LOGIN}"
 )
 _NEW_KEY = f"gcloud iam service-accounts keys create KEY.json --iam-account=ACCOUNT; set {KEY_FILE} to KEY.json"
@@ -63,7 +63,7 @@ REASONS = (
 
 
 def not_refreshed(error: exceptions.RefreshError) -> ProviderError:
-    """What a token that was refused means."""
+    """The error for a refused token."""
     text = str(error.args[0] if error.args else error)[:200]
     for reason in REASONS:
         if reason.pattern.search(str(error)):
@@ -72,7 +72,7 @@ def not_refreshed(error: exceptions.RefreshError) -> ProviderError:
 
 
 def not_found(error: exceptions.DefaultCredentialsError) -> ProviderError:
-    """What it means that there are no credentials: a key file that is named may not be one."""
+    """The error for missing credentials: the named file may not be a valid key file."""
     if os.environ.get(KEY_FILE):
         return NoCredentialsError(f"{KEY_FILE}: {str(error)[:300]}", hint=f"correct it or unset it; or {LOGIN}")
     return NoCredentialsError("no GCP credentials were found", hint=LOGIN)

@@ -1,4 +1,4 @@
-"""What can be rented on GCP now, and for how much: the configured types in the configured regions.
+"""What can be rented on GCP now, and at what price: the configured types in the configured regions.
 
 GCP changes its spot prices at most once a day, so its list of prices is read once an hour. A region that does not
 answer keeps its last offers and prices.
@@ -44,7 +44,7 @@ class Market:
         return [found[each] for each in sorted(found)]
 
     def prices(self) -> Sequence[PricePoint]:
-        """The prices as they were last read. Raises ProviderError if no region has answered yet."""
+        """The prices as of the last request. Raises ProviderError if no region has answered yet."""
         self._refresh()
         return [point for result in self._last.values() for point in result.points]
 

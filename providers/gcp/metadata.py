@@ -1,7 +1,7 @@
-"""The notices of GCP, on the machine itself: a request to its metadata server that hangs until there is one.
+"""GCP's notices, read on the machine itself: a request to its metadata server that waits until there is one.
 
 Each spot machine is launched with a notice of NOTICE_S, the longest that GCP gives; then the operating system is shut
-down, which may take 30 s more. Without that field GCP would give only these 30 s.
+down, which may take 30 s more. Without this launch setting, GCP would give only these 30 s.
 """
 
 from __future__ import annotations

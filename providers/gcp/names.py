@@ -1,7 +1,8 @@
-"""The names of machines on GCP, and what they say about a machine that GCP has forgotten.
+"""The names of machines on GCP, which identify a machine even after GCP has forgotten it.
 
-GCP knows a deleted machine only by its name, in its log of operations. So the name holds the launch token, the number
-of the machine among those of its launch, and a digest of its type and capacity. Our id is the zone and that name.
+GCP keeps only the name of a deleted machine, in its log of operations. So the name contains the launch token, the
+machine's number within its launch, and a digest of its machine type and capacity type. Tradewind's id is the zone and
+this name.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def pattern(token: str) -> str:
 
 
 def token_of(name: str) -> str:
-    """The launch token in a name; "" if the name is none of ours."""
+    """The launch token in a name; "" if the name is not of this provider."""
     found = _NAME.fullmatch(name)
     return found[1] if found else ""
 
 
 def offer_of(zone: str, name: str, machine_types: Iterable[str]) -> OfferId:
-    """The offer of a name, if its type is one of `machine_types`; else one with the type UNKNOWN."""
+    """The offer in a name if its type is one of `machine_types`, otherwise an offer with the type UNKNOWN."""
     found = _NAME.fullmatch(name)
     for machine_type in machine_types:
         for capacity in CapacityType:
@@ -53,12 +54,12 @@ def offer_of(zone: str, name: str, machine_types: Iterable[str]) -> OfferId:
 
 
 def instance_id(zone: str, name: str) -> str:
-    """Our id of a machine."""
+    """Tradewind's id of a machine."""
     return f"{PROVIDER}-{zone}-{name}"
 
 
 def place_of(instance_id: str) -> tuple[str, str] | None:
-    """The zone and the name; None if the id is none of ours."""
+    """The zone and the name; None if the id is not of this provider."""
     found = _ID.fullmatch(instance_id)
     return (found[1], found[2]) if found and _NAME.fullmatch(found[2]) else None
 
@@ -74,13 +75,14 @@ def network_name(install: str) -> str:
 
 
 def request_id(token: str, fingerprint: str, attempt: int) -> str:
-    """The id of a launch request, a UUID: GCP carries out one of them once, and answers the next with what became of
-    it. So each attempt after a refusal has another."""
+    """The id of a launch request, a UUID. GCP carries out each id once and answers a repetition with the first result,
+    so each attempt after a refusal has a new id."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"tradewind:{token}:{fingerprint}:{attempt}"))
 
 
 def label(text: str) -> str:
-    """A tag's key or value as a label: unchanged if GCP allows it, else with a digest in place of what it does not."""
+    """A tag's key or value as a label: unchanged if GCP allows it, otherwise with disallowed characters replaced and a
+    digest."""
     if _LABEL.fullmatch(text):
         return text
     return f"{re.sub('[^a-z0-9_-]', '-', text.lower())[:50]}-{_digest(text, 6)}"

@@ -1,8 +1,9 @@
-"""The network of machines on GCP: one for all regions, with a subnet in each, and a firewall that lets in only members.
+"""The network of machines on GCP: one for all regions, with a subnet in each region and a firewall that lets in only
+members.
 
-Networks and firewall rules have no labels, so both are found by their names, which follow from the installation. GCP
-makes the subnets by itself. What no rule allows is not let in; the only rule allows connections between machines that
-carry the network tag MEMBER, for jobs on several machines.
+Networks and firewall rules have no labels, so both are found by their names, which are derived from the installation.
+GCP creates the subnets by itself. Connections that no rule allows are blocked; the only rule allows connections between
+machines that carry the network tag MEMBER, for jobs on several machines.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class Networks:
             if missing:
                 self.forget(install)
                 raise SetupError(
-                    f"machines on GCP have no {' and no '.join(missing)} in {region}",
-                    hint="make it: tradewind up --cloud gcp",
+                    f"this installation has no {' and no '.join(missing)} on GCP in {region}",
+                    hint="create it: tradewind up --cloud gcp",
                     scope="region",
                 )
             self._known[install, region] = now_s
@@ -50,14 +51,14 @@ class Networks:
         self._known = {key: at_s for key, at_s in self._known.items() if key[0] != install}
 
     def networks(self, install: str, regions: Sequence[str]) -> Sequence[Network]:
-        """What there is in each of these regions."""
+        """What exists in each of these regions."""
         found = self._found(install)
         return [Network(PROVIDER, each, found.parts(each), found.missing(each)) for each in regions]
 
     def set_up(self, install: str, regions: Sequence[str], progress: Callable[[str], None]) -> None:
-        """Make what is missing. Raises UnavailableError while GCP makes it."""
+        """Create what is missing. Raises UnavailableError while GCP creates it."""
         name = network_name(install)
-        about = f"Machines of Tradewind, installation {install}: nothing is let in from outside"
+        about = f"Machines of Tradewind, installation {install}: no inbound connections from outside"
         found = self._found(install)
         if found.network is None:
             asked = {"name": name, "description": about, "auto_create_subnetworks": True}
@@ -77,10 +78,10 @@ class Networks:
             self._remove("FirewallsClient", {"firewall": each}, f"firewall rule {each}", progress)
         found = self._found(install)
         if waiting := [each for each in regions if found.missing(each)]:
-            raise UnavailableError(f"GCP is still making the network in {', '.join(waiting)}")
+            raise UnavailableError(f"GCP is still creating the network in {', '.join(waiting)}")
 
     def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
-        """Remove all parts: the firewall's rules, then the network with its subnets."""
+        """Remove all parts: the firewall rules, then the network with its subnets."""
         found = self._found(install)
         self.forget(install)
         for each in found.rules:
@@ -102,9 +103,9 @@ class Networks:
     def _make(self, client: str, fields: dict[str, Any], what: str, progress: Callable[[str], None]) -> None:
         try:
             operation = self._connections.once(client, "insert_unary", **fields)
-        except ConflictError:  # by an earlier call, whose answer was lost
+        except ConflictError:  # an earlier call made it and its answer was lost
             return
-        self._await(operation, f"{what} is being made")
+        self._await(operation, f"{what} is being created")
         progress(f"{what} was made")
 
     def _remove(self, client: str, fields: dict[str, Any], what: str, progress: Callable[[str], None]) -> None:
@@ -126,7 +127,7 @@ class Networks:
 
 @dataclass(frozen=True)
 class _Found:
-    """What there is: the network's row, and those of all rules of its firewall."""
+    """What exists: the network's row, and the rows of all its firewall rules."""
 
     name: str
     network: Any
@@ -134,12 +135,12 @@ class _Found:
 
     @property
     def rule(self) -> Any:
-        """The rule that admits members only."""
+        """The rule that lets in only members."""
         return next((rule for rule in self.rules if rule.name == self.name and _admits_members(rule)), None)
 
     @property
     def strange(self) -> list[str]:
-        """The names of other rules that let something in."""
+        """The names of other rules that allow inbound connections."""
         return [rule.name for rule in self.rules if rule.allowed and rule.direction == "INGRESS" and rule != self.rule]
 
     def subnet(self, region: str) -> str | None:
@@ -158,12 +159,12 @@ class _Found:
             *(["network"] if self.network is None else []),
             *(["firewall"] if self.rule is None else []),
             *(["subnet"] if self.subnet(region) is None else []),
-            *(f"removal of the firewall's rule {each}" for each in self.strange),
+            *(f"removal of the firewall rule {each}" for each in self.strange),
         )
 
 
 def _admits_members(rule: Any) -> bool:
-    """Whether a rule admits members, and nobody else."""
+    """Whether a rule lets in members and no others."""
     return (
         rule.direction == "INGRESS"
         and not rule.disabled

@@ -25,11 +25,11 @@ class MetadataServer:
         self._opener = build_opener(ProxyHandler({}))
 
     def get(self, path: str) -> str | None:
-        """What it says at a path; None: nothing."""
+        """The value at a path; None: nothing."""
         return self._get(path, self._timeout_s)[0]
 
     def wait(self, path: str, etag: str, longest_s: int) -> tuple[str | None, str]:
-        """What it says, and its etag, as soon as that is no longer `etag`, at the latest after `longest_s`."""
+        """The value and its etag, as soon as the etag is no longer `etag`, after `longest_s` at the latest."""
         query = f"?wait_for_change=true&timeout_sec={longest_s}&last_etag={quote(etag or '0')}"
         return self._get(path + query, longest_s + self._timeout_s)
 
@@ -38,7 +38,7 @@ class MetadataServer:
         try:
             with self._opener.open(request, timeout=timeout_s) as answer:
                 if answer.headers[_FLAVOR] != "Google":
-                    raise OSError("what answers is not the metadata server")
+                    raise OSError("the answer is not from the metadata server")
                 return answer.read(262144).decode(), answer.headers["ETag"] or ""
         except HTTPError as error:
             with error:

@@ -24,8 +24,8 @@ from providers.policy import Use, permissions
 def access(
     connections: Connections | None = None, billing: str = BILLING, settings: Settings | None = None
 ) -> list[Access]:
-    """What the credentials of this environment may read, in order of importance; with `settings`, also what renting as
-    they say needs to read. Makes one or two calls per entry."""
+    """What the credentials of this environment may read, in order of importance; with `settings`, also what renting
+    with them needs to read. Makes one or two calls per entry."""
     if settings is not None:
         connections = connections or Connections(settings.project, settings.endpoint)
         billing = settings.catalog or billing
@@ -33,7 +33,7 @@ def access(
     zones: list[str] = []
 
     def identity() -> str:
-        made.bearer()  # a key or a login that is no longer valid shows only now
+        made.bearer()  # only now does an expired key or login show
         who = getattr(made.credentials(), "service_account_email", "") or "your own account"
         return f"{who}, project {made.project}"
 
@@ -80,7 +80,8 @@ def _machines(made: Connections, settings: Settings) -> Iterator[Attempt]:
 def _granted(made: Connections) -> str:
     """Whether the account has the permissions of the role that `doctor --policy` prints.
 
-    Source: cloud.google.com/resource-manager/reference/rest/v1/projects/testIamPermissions, which needs none itself.
+    Source: cloud.google.com/resource-manager/reference/rest/v1/projects/testIamPermissions, which itself needs no
+    permission.
     """
     wanted = permissions(CALLS, Use.PRICES, Use.MACHINES, Use.NETWORKS)
     url = f"{made.resource_manager}/v1/projects/{made.project}:testIamPermissions"
@@ -101,7 +102,7 @@ def _granted(made: Connections) -> str:
 
 
 def _driver(images: Images, settings: Settings) -> str:
-    """What the names of the image and its family say."""
+    """The driver and CUDA that the names of the image and its family state."""
     attached = (each.partition("+")[2].partition("x")[2] for each in settings.machine_types)
     gpus = [canonical_gpu(each) for each in attached if each]
     gpus += [kind.gpu for kind in instance_types(PROVIDER) if kind.name in settings.machine_types]
@@ -116,7 +117,8 @@ def _count(made: Connections) -> int:
 
 
 def _limits(made: Connections, settings: Settings) -> str:
-    """GPUs of all regions, and spot vCPUs of the configured ones: without them, nothing can be launched."""
+    """GPUs of all regions, and spot vCPUs of the configured ones: without these quotas, no such machine can be
+    launched."""
     project = made.ask("ProjectsClient", "get")
     found = [f"{quota.metric} {quota.limit:.0f}" for quota in project.quotas if quota.metric == ALL_REGIONS]
     for region in made.list("RegionsClient"):

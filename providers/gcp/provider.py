@@ -1,8 +1,8 @@
 """GcpProvider: rents machines on Compute Engine, spot and on-demand.
 
 A launch is one call for all its machines, in the zone of its offer: GCP starts all of them or none. It is sent once and
-never repeated by the library; its request id and the names of its machines follow from the launch token, so that
-repeating it by ourselves is safe. A launch in any of several zones is one call to their region.
+never repeated by the library; its request id and the names of its machines are derived from the launch token, so
+Tradewind can safely repeat it. A launch that accepts several zones is one call to their region.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ from providers.rentable import rentable
 
 CALL_S, PATIENCE_S = 10.0, 12.0
 REFUSED_S = 15.0
-"""How long a launch is watched: that there is no capacity shows only in its operation, mostly within seconds."""
+"""How long a launch is watched: its operation reports a lack of capacity, mostly within seconds."""
 MOST_REFUSALS = 5
-"""Of one token. GCP answers a repeated request with the former refusal, so that another one is sent."""
+"""Attempts with one token. GCP answers a repeated request with the earlier refusal, so each attempt is a new
+request."""
 MOST_NAMES = 50
-"""Of one filter."""
+"""Values in one filter."""
 MOST_ZONES = 10
 USED = "the token was used for another request"
 
@@ -65,7 +66,7 @@ class GcpProvider:
     name = PROVIDER
     simulated = False
     quotas_limit_plans = True
-    listing_lag_s = 120.0  # GCP promises no time; a launch of minutes is shown as soon as its operation has begun
+    listing_lag_s = 120.0  # GCP guarantees no time; a launch that takes minutes is shown once its operation begins
     describe_every_s = 5.0  # one or two calls; GCP allows 1500 reads a minute and project
 
     def __init__(self, settings: Settings, clock: Clock, connections: Connections | None = None) -> None:
@@ -76,9 +77,9 @@ class GcpProvider:
         self._images = Images(connections, clock)
         self._networks = Networks(connections, clock)
         self._buckets = Buckets(connections)
-        self._launched: dict[str, float] = {}  # id -> when, of machines that GCP may not show yet
-        self._ended: dict[str, Instance] = {}  # what was first said of a machine that has ended
-        self._last: dict[str, dict[str, list[Instance]]] = {}  # installation -> zone -> what it last answered
+        self._launched: dict[str, float] = {}  # id -> launch time of machines that GCP may not show yet
+        self._ended: dict[str, Instance] = {}  # the first report about each ended machine
+        self._last: dict[str, dict[str, list[Instance]]] = {}  # installation -> zone -> its last answer
 
     # --- Provider ---
 
@@ -112,14 +113,15 @@ class GcpProvider:
     mixes_types = False
 
     def most_offers(self, _count: int) -> int:
-        """See LaunchesAnywhere: no region has more zones."""
+        """See LaunchesAnywhere: at least the number of zones of any region."""
         return MOST_ZONES
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
         """See LaunchesAnywhere. GCP chooses the zone.
 
-        Names are unique in a zone only, so what this token has launched before is looked for first: a request id counts
-        for a while. A repeated call for something else, before GCP shows the first one's machines, is not noticed.
+        Names are unique only within a zone, and a request id is remembered only for a while. So machines that this
+        token has launched before are looked up first. A repeated call with another request is not noticed before GCP
+        shows the first call's machines.
         """
         offers = [self._offered(each) for each in (spec.offer_id, *spec.also)]
         offer, zones = offers[0], [each.zone for each in offers]
@@ -132,7 +134,7 @@ class GcpProvider:
             others = set(self._connections.zones_by_region().get(offer.region, ())) - set(zones)
         fields = anywhere(spec, offer, base, zones, sorted(others))
         send = Send("RegionInstancesClient", "bulk_insert_unary", fields, "RegionOperationsClient", "region")
-        with suppress(ConflictError):  # it chose a zone where they are already
+        with suppress(ConflictError):  # GCP chose a zone that already has these machines
             if (chosen := landed_in(self._accepted(spec, base, send), spec.count)) is not None:
                 landed = _at(spec, replace(offer, zone=chosen))
         try:
@@ -140,9 +142,11 @@ class GcpProvider:
         except ProviderError as error:
             if error.retryable or isinstance(error, ConflictError):
                 raise
-            raise UnavailableError(f"where GCP launched it cannot be looked up: {error}", hint=error.hint) from error
+            raise UnavailableError(f"the zone of the launch cannot be looked up: {error}", hint=error.hint) from error
         if landed is None:
-            raise UnavailableError(f"GCP does not show yet where it launched what the token {spec.token} asks for")
+            raise UnavailableError(
+                f"GCP does not show yet in which zone it launched the machines of the token {spec.token}"
+            )
         self._launched |= dict.fromkeys(landed.instance_ids, self._clock.monotonic_s())
         return landed
 
@@ -160,7 +164,7 @@ class GcpProvider:
         """See Provider.find."""
         found = [each for each in self._found(pattern(token), None) if OfferId.parse(each.offer_id).region == region]
         real = {place[1] for each in found if each.billed_from_ms is not None and (place := place_of(each.id))}
-        # GCP may have tried other zones before, which are of no interest then
+        # earlier zones that GCP tried no longer matter
         return [
             each for each in found if each.billed_from_ms is not None or (place_of(each.id) or ("", ""))[1] not in real
         ]
@@ -175,7 +179,7 @@ class GcpProvider:
                 except UnavailableError as error:
                     if not any(code in str(error) for code in CHANGED):
                         raise
-                    self._set_lives(zone, name, value)  # somebody else changed its metadata meanwhile
+                    self._set_lives(zone, name, value)  # another caller has changed its metadata meanwhile
 
     def terminate(self, instance_id: str) -> None:
         """See Provider.terminate. Raises UnavailableError for a machine that GCP does not show yet."""
@@ -189,11 +193,12 @@ class GcpProvider:
             since_s = self._clock.monotonic_s() - self._launched.get(instance_id, -self.listing_lag_s)
             if since_s < self.listing_lag_s and not self.describe([instance_id]):
                 raise UnavailableError(
-                    f"GCP does not know {instance_id} yet", hint="it is ended when GCP shows it"
+                    f"GCP does not know {instance_id} yet", hint="Tradewind ends it when GCP shows it"
                 ) from error
 
     def list_owned(self, install: str) -> Sequence[Instance]:
-        """See Provider.list_owned. Asks all zones of the project; for a silent one: what it last said.
+        """See Provider.list_owned. Asks all zones of the project; for one that does not answer, returns its last
+        answer.
 
         A machine that has shut down by itself keeps its disk, so it is deleted here.
         """
@@ -280,10 +285,10 @@ class GcpProvider:
             for attempt in range(MOST_REFUSALS):
                 asked = {**send.fields, "request_id": request_id(spec.token, spec.fingerprint, attempt)}
                 operation = self._connections.once(send.client, send.method, **asked)
-                earlier = is_done(operation)  # the answer to an earlier request of this id
+                earlier = is_done(operation)  # the answer to an earlier request with this id
                 if not earlier:
                     where = {send.place: send.fields[send.place], "operation": operation.name}
-                    with suppress(ProviderError):  # it was accepted: what becomes of it is described
+                    with suppress(ProviderError):  # it was accepted: `describe` reports its result
                         operation = self._connections.once(send.operations, "wait", REFUSED_S, **where)
                 if (refused := failure(operation)) is None:
                     break
@@ -293,14 +298,14 @@ class GcpProvider:
             if base.network in str(error) and not isinstance(error, ConflictError):
                 self._networks.forget(spec.tags.get(INSTALL, ""))
                 if isinstance(error, NotFoundError):
-                    hint = "make it again: tradewind up --cloud gcp"
+                    hint = "create it again: tradewind up --cloud gcp"
                     raise SetupError(f"the network was deleted: {error}", hint=hint, scope="region") from error
             raise
         return operation
 
     def _landed(self, spec: LaunchSpec, offer: OfferId, *, ended: bool = False) -> Landed | None:
-        """Where the machines of a launch are, if GCP shows them all (with `ended`, also in its log); else None. Raises
-        ConflictError if they were launched otherwise."""
+        """Where the machines of a launch are, if GCP shows them all (with `ended`, also in its log); otherwise None.
+        Raises ConflictError if they were launched otherwise."""
         zones: dict[str, set[str]] = {}
         for zone, row in self._rows(f'name eq "{pattern(spec.token)}"'):
             if region_of_zone(zone) == offer.region:
@@ -320,11 +325,11 @@ class GcpProvider:
         shown = self._rows(f'name eq "{pattern(spec.token)}"')
         rows = {instance_id(zone, row.name): row for zone, row in shown if zone == offer.zone}
         if not rows:
-            raise UnavailableError(f"GCP does not show yet what it launched with the token {spec.token}")
+            raise UnavailableError(f"GCP does not yet show the machines launched with the token {spec.token}")
         if any(launch_of(row).get("request") != spec.fingerprint for row in rows.values()):
             raise ConflictError(USED, hint="use a new token for a new request")
         if rows.keys() != set(ids):
-            raise UnavailableError(f"GCP does not show yet all that it launched with the token {spec.token}")
+            raise UnavailableError(f"GCP does not yet show all machines launched with the token {spec.token}")
 
     # --- asking ---
 

@@ -1,8 +1,8 @@
-"""The vCPUs and GPUs that a project may run, in a region and in all.
+"""The vCPUs and GPUs that a project may run, in each region and in all regions together.
 
-Spot machines count against the quotas PREEMPTIBLE_... once GCP has granted some in the region, and against those of
-other machines until then (docs.cloud.google.com/compute/resource-usage, "Quotas for preemptible resources"). A family
-of machine types with a quota of its own counts against that one, and not against CPUS.
+Spot machines count against the quotas PREEMPTIBLE_... once GCP has granted some in the region, and against the quotas
+of other machines until then (docs.cloud.google.com/compute/resource-usage, "Quotas for preemptible resources"). A
+family of machine types with its own quota counts against that quota and not against CPUS.
 
 Quotas that GCP does not report here, such as those of its newest families, limit no plan: GCP refuses what exceeds
 them.
@@ -29,9 +29,9 @@ _CARDS = {
     "L4": ("g2-*",),
     **{card.upper(): (f"n1-*+*xnvidia-tesla-{card}",) for card in ("k80", "p4", "p100", "t4", "v100")},
 }
-"""GPUs as quotas name them, and the machine types that have them."""
+"""GPUs by their names in quotas, and the machine types that have them."""
 _COUNTED_TOGETHER = ("a2-*", "g2-*", "n1-*+*")
-"""Types whose GPUs count against GPUS_ALL_REGIONS. Of newer ones this is not known."""
+"""Types whose GPUs count against GPUS_ALL_REGIONS. It is not known whether newer types do."""
 _WITHOUT_FAMILY = ("n1", "e2")
 """Families that count against CPUS, unless the region has a quota for them."""
 
@@ -52,7 +52,7 @@ def in_region(region: Any, types: Types) -> list[Quota]:
 
 
 def in_project(name: str, project: Any, types: Types) -> list[Quota]:
-    """The same of all regions together (google.cloud.compute_v1.Project)."""
+    """The quotas of all regions together (google.cloud.compute_v1.Project)."""
     covered = {ALL_REGIONS: Covered("gpus", (), _COUNTED_TOGETHER), "CPUS_ALL_REGIONS": Covered("vcpus")}
     return [
         _quota(row, name, covered[row.metric])

@@ -1,7 +1,7 @@
-"""What a launch on GCP asks for: the fields of a machine, and the call that creates one or several of them.
+"""The request of a launch on GCP: the fields of a machine, and the call that creates one or several of them.
 
-One machine is created by `instances.insert`, several by `instances.bulkInsert`, which creates all or none; in any of
-several zones, one or more by `regionInstances.bulkInsert`, all in the same one.
+One machine is created by `instances.insert`, several by `instances.bulkInsert`, which creates all or none; a launch
+that accepts several zones uses `regionInstances.bulkInsert`, which puts all machines in one zone.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from providers.offer import OfferId
 LAUNCH = "tradewind-launch"
 """The metadata key with the token, the tags and the fingerprint of the launch."""
 LONGEST_RUN_S = 7 * 86_400
-"""GCP deletes a machine that has run so long. It cannot be extended while a machine runs
+"""GCP deletes a machine that has run this long. The limit cannot be extended while the machine runs
 (docs.cloud.google.com/compute/docs/instances/limit-vm-runtime: at most 120 days)."""
 MOST_BYTES = 256 << 10
-"""Of one value of a machine's metadata (docs.cloud.google.com/compute/docs/metadata/setting-custom-metadata)."""
+"""The limit on one value of a machine's metadata
+(docs.cloud.google.com/compute/docs/metadata/setting-custom-metadata)."""
 WITH_GPUS = re.compile(r"(a2|a3|a4|g2|g4)-.*|.*\+.*")
 """Machine types with GPUs, which GCP cannot move to another host."""
 ATTACHED = re.compile(r"(?P<shape>[a-z0-9-]+)\+(?P<count>\d+)x(?P<card>[a-z0-9-]+)")
@@ -41,7 +42,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What all machines of an offer have in common: the image, the size of the disk in GiB, and the network."""
+    """The common properties of all machines of an offer: the image, the size of the disk in GiB, and the network."""
 
     image: Image
     disk_gb: int
@@ -60,8 +61,8 @@ def call(spec: LaunchSpec, offer: OfferId, base: Base) -> tuple[str, Fields]:
 
 
 def anywhere(spec: LaunchSpec, offer: OfferId, base: Base, zones: Collection[str], others: Collection[str]) -> Fields:
-    """The arguments of a launch in any one of these zones, and in none of the `others` of the region: a zone that is
-    not named counts as allowed (google.cloud.compute_v1.LocationPolicy.locations). Raises SetupError."""
+    """The arguments of a launch in any one of these zones and in none of the `others` of the region: GCP allows zones
+    that are not named (google.cloud.compute_v1.LocationPolicy.locations). Raises SetupError."""
     allowed = {f"zones/{zone}": {"preference": "ALLOW"} for zone in zones}
     denied = {f"zones/{zone}": {"preference": "DENY"} for zone in others}
     policy = {"target_shape": "ANY_SINGLE_ZONE", "locations": allowed | denied}
@@ -80,7 +81,7 @@ def _several(spec: LaunchSpec, offer: OfferId, base: Base) -> dict[str, Any]:
 
 
 def _machine(spec: LaunchSpec, offer: OfferId, base: Base, below: str) -> dict[str, Any]:
-    """The fields of an Instance, or of InstanceProperties, which names types without what is `below` a zone."""
+    """The fields of an Instance, or of InstanceProperties, which names types without the path `below` a zone."""
 
     def typed(kind: str, name: str) -> str:
         return f"{below}{kind}/{name}" if below else name
@@ -147,5 +148,5 @@ def _metadata(spec: LaunchSpec) -> Mapping[str, str]:
     for key, value in values.items():
         if len(value.encode()) > MOST_BYTES:
             text = f"{key} of a machine on GCP has {len(value.encode())} bytes; the limit is {MOST_BYTES}"
-            raise SetupError(text, hint="make the job's set-up shorter")
+            raise SetupError(text, hint="shorten the job's set-up")
     return values

@@ -1,6 +1,7 @@
-"""What GCP's rows and its log of operations say about machines of ours.
+"""Reads GCP's rows and its log of operations about Tradewind's machines.
 
-A deleted machine has no row. Then the operations on it say when it began and ended, and why; they are kept for 14 days.
+A deleted machine has no row. The operations on it then show when it began and ended, and why; GCP keeps them for 14
+days.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from providers.machine.lifetime import LIVES
 from providers.offer import CapacityType, OfferId
 
 EARLY_MS = 60_000
-"""A machine whose time is over may end so much earlier (providers.machine.lifetime)."""
+"""How much earlier than its time to live a machine may end (providers.machine.lifetime)."""
 SOON_MS = 600_000
-"""How long before its longest run ends a machine counts as one with a notice."""
+"""How long before the end of its longest possible run a machine counts as having a notice."""
 _STATES = {
     **dict.fromkeys(("PENDING", "PROVISIONING", "STAGING"), InstanceState.PENDING),
     **dict.fromkeys(("RUNNING", "REPAIRING"), InstanceState.RUNNING),
@@ -42,7 +43,7 @@ Row = Any
 
 
 def landed_in(operation: Row, count: int) -> str | None:
-    """The zone where a launch in any of several has created all its machines, if its operation says so."""
+    """The zone in which a launch that accepted several has created all its machines, if its operation names it."""
     found = operation.instances_bulk_insert_operation_metadata.per_location_status
     for place, status in found.items():
         if is_done(operation) and status.created_vm_count - status.deleted_vm_count >= count:
@@ -65,7 +66,7 @@ def launch_of(row: Row) -> dict[str, Any]:
 
 
 def offer_in(zone: str, row: Row) -> OfferId:
-    """The offer of a machine, by what it has."""
+    """The offer of a machine, from its hardware."""
     kind = _last(row.machine_type)
     for card in row.guest_accelerators:
         if "+" not in kind and kind.startswith("n1-"):
@@ -102,7 +103,7 @@ def instance(zone: str, row: Row, now_ms: int) -> Instance:
 
 
 def forgotten(zone: str, name: str, operations: Iterable[Row], machine_types: Sequence[str]) -> Instance | None:
-    """A machine without a row, by the operations on it, in any order; None if they do not say that it has ended."""
+    """A machine without a row, from the operations on it, in any order; None if they do not show that it has ended."""
     began_ms: int | None = None
     failed = False
     ends: list[tuple[int, EndReason]] = []
@@ -112,7 +113,7 @@ def forgotten(zone: str, name: str, operations: Iterable[Row], machine_types: Se
             failed = done and bool(operation.error.errors)
             began_ms = instant_ms(operation.insert_time)
         elif kind in _REASONS and done and not operation.error.errors:
-            expired = kind == "delete" and operation.user == _GOOGLE  # its longest run was over
+            expired = kind == "delete" and operation.user == _GOOGLE  # its longest possible run was over
             ends.append((instant_ms(operation.end_time), EndReason.EXPIRED if expired else _REASONS[kind]))
     offer = offer_of(zone, name, machine_types)
     named = (instance_id(zone, name), PROVIDER, str(offer), token_of(name), InstanceState.TERMINATED)

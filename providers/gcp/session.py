@@ -39,17 +39,17 @@ from providers.key_files import refuse_open
 LONGEST_WAIT_S = 20.0
 PAGE_ROWS = 500
 DEFAULT_KEYS = "~/.config/gcloud/application_default_credentials.json"
-"""Where `gcloud auth application-default login` puts them."""
+"""Where `gcloud auth application-default login` puts the credentials."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 RESOURCE_MANAGER = "https://cloudresourcemanager.googleapis.com"
 STORAGE = "https://storage.googleapis.com"
 STORAGE_ADDRESS = "GOOGLE_BASE_URL"
-"""The variable of another address of Cloud Storage, which the store of objects reads as well."""
+"""The environment variable with another address of Cloud Storage; the object store reads it as well."""
 PLACES = "constraints/gcp.resourceLocations"
 """The constraint of an organisation's policy that limits where something may be made."""
 _CONSTRAINT = re.compile(r"constraints/[a-zA-Z]+\.\w+|customConstraints/custom\.\w+")
 _RATE = "quota metric"
-"""In the message of a refusal for too many calls, whose reason may be that of a quota for machines."""
+"""Text in a refusal for too many calls; its reason may otherwise look like that of a machine quota."""
 _BY_STATUS = {401: "authError", 403: "forbidden", 404: "notFound", 409: "alreadyExists", 412: "conditionNotMet"}
 
 
@@ -91,7 +91,7 @@ class Connections:
 
     def credentials(self) -> Any:
         """The credentials of the environment (application default); anonymous for plain http. Raises google.auth's
-        exceptions, and SetupError for a key file that anyone can read.
+        exceptions, and SetupError for a key file that every user can read.
         """
         from google.auth import default
         from google.auth.credentials import AnonymousCredentials
@@ -108,7 +108,7 @@ class Connections:
 
     @property
     def resource_manager(self) -> str:
-        """The address of the Resource Manager API; an emulator has all at its endpoint."""
+        """The address of the Resource Manager API; an emulator serves all APIs at its endpoint."""
         return self._endpoint or RESOURCE_MANAGER
 
     def client(self, name: str) -> Any:
@@ -123,11 +123,11 @@ class Connections:
             return self._clients[name]
 
     def ask(self, client: str, method: str, **fields: Any) -> Any:
-        """What a call answers; it is repeated while GCP is busy. Raises ProviderError."""
+        """The answer to a call, which is repeated while GCP is busy. Raises ProviderError."""
         return self._call(client, method, self.retry, self.call_s, fields)
 
     def once(self, client: str, method: str, timeout_s: float | None = None, **fields: Any) -> Any:
-        """What a call answers that is sent once. Raises ProviderError."""
+        """The answer to a call that is sent once. Raises ProviderError."""
         return self._call(client, method, None, self.call_s if timeout_s is None else timeout_s, fields)
 
     def _call(self, client: str, method: str, retry: Any, timeout_s: float, fields: Mapping[str, Any]) -> Any:
@@ -162,7 +162,8 @@ class Connections:
     def send(
         self, method: str, path: str, query: Mapping[str, str] | None = None, body: object = None
     ) -> Mapping[str, Any]:
-        """What Cloud Storage answers to a request, sent once, to a path below /storage/v1/. Raises ProviderError."""
+        """Cloud Storage's answer to a request to a path below /storage/v1/, which is sent once. Raises
+        ProviderError."""
         from google.auth.transport.requests import AuthorizedSession
 
         address = os.environ.get(STORAGE_ADDRESS) or self._endpoint or STORAGE
@@ -273,12 +274,12 @@ def _refused(error: exceptions.GoogleAPICallError) -> ProviderError:
 
 
 def is_done(operation: Any) -> bool:
-    """Whether an operation has ended, well or not."""
+    """Whether an operation has ended, successfully or not."""
     return bool(operation.status.name == "DONE")
 
 
 def failure(operation: Any) -> ProviderError | None:
-    """Why an operation failed; None if it did not, or has not yet."""
+    """Why an operation failed; None if it has not failed."""
     if not operation.error.errors:
         return None
     rows: Sequence[Any] = operation.error.errors
@@ -302,7 +303,8 @@ def _error(code: str, message: str, after_s: float | None) -> ProviderError:
 
 
 def _forbidden(constraint: str, message: str) -> PermissionDeniedError:
-    """What a policy of the organisation forbids, whatever the account may do: repeating it is of no use."""
+    """The error for an action that a policy of the organisation forbids, whatever the account's permissions: repeating
+    it does not help."""
     where = constraint == PLACES
     instead = "name other regions (providers.gcp.regions, store_region)" if where else "ask its administrator"
     hint = (
@@ -314,7 +316,7 @@ def _forbidden(constraint: str, message: str) -> PermissionDeniedError:
 
 @contextmanager
 def converted() -> Iterator[None]:
-    """The exceptions of Google's libraries as errors of ours."""
+    """The exceptions of Google's libraries as ProviderErrors."""
     try:
         yield
     except ProviderError:

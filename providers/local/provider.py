@@ -1,8 +1,8 @@
 """LocalProvider: a cloud on this machine. Its machines are real processes, its market is simulated.
 
 Nothing runs in the background: `describe`, `list_owned` and `tick` bring all instances up to date (machines start,
-notices are given, deadlines end machines). What became due between calls is done at the next call. Every decision is in
-the books before it is carried out, so another process can complete it.
+notices are given, deadlines end machines). Anything that became due between calls is done at the next call. Every
+decision is in the books before it is carried out, so another process can complete it.
 
 Billing is by whole market seconds: from the acceptance of the launch (rounded down) to the confirmed end (rounded up),
 or to the end of the time to live even if that is seen later, at the market's prices; plus the charges of
@@ -47,11 +47,11 @@ from providers.price import PricePoint
 GRACE_S = 1.0
 """Wall seconds between SIGTERM and SIGKILL for a preemption with notice."""
 PRICE_LEAD_S = 0.1
-"""How many wall seconds a price is set ahead of taking effect: longer than storing it takes, so that nobody has used
-the old price for a time at which the new one was already in force.
+"""How many wall seconds a price is set ahead of taking effect: longer than storing it takes, so the old price is never
+used for a time at which the new one is already in force.
 """
 HISTORY_MS = 90 * 24 * 3_600_000
-"""How far back the price history goes of an offer that has not been rented since."""
+"""How far back the price history of an offer goes that has not been rented since."""
 
 
 class LocalProvider:
@@ -164,7 +164,7 @@ class LocalProvider:
         return True
 
     def quotas(self) -> Sequence[Quota]:
-        """The limit `max_instances` on this computer."""
+        """The limit `max_instances` of machines on this computer."""
         used = len(self._books.living())
         return [Quota("machines", "this computer", self._max_instances, used, Covered("machines"), owned=True)]
 
@@ -326,7 +326,7 @@ class LocalProvider:
         return f"local-{digest}"
 
     def _boot(self, record: Record) -> None:
-        """Start the machine unless it was started before. Only once per object; another caller may try again."""
+        """Start the machine unless it was started before. Tries only once per object; another caller may try again."""
         if record.id in self._started or process.was_started(self._home(record.id)):
             return
         self._arm(record)

@@ -2,8 +2,8 @@
 provider.
 
 The launcher starts a small bash loop next to the user data. It counts down from the file `deadline`, which the provider
-replaces on renewal. It reads no clock, so a clock that jumps or a host that sleeps cannot end the instance early. The
-instance always ends slightly later than the books say, never earlier.
+replaces on renewal. It reads no clock, so neither a jump of a clock nor a suspended host can end the instance early.
+The instance always ends slightly later than the books say, never earlier.
 
     python -m providers.local.switch    in an instance's environment: end that instance now
 """
@@ -78,7 +78,7 @@ def is_switch(found: processes.Process, folder: Path) -> bool:
 def main() -> int:
     """End the instance that this process belongs to, however long that takes."""
     folder = Path(os.environ["TRADEWIND_INSTANCE_DIR"])
-    with suppress(OSError):  # if the folder was removed, the processes must end anyway
+    with suppress(OSError):  # the processes must end even if the folder was removed
         (folder / _FIRED).touch()
     while True:
         try:

@@ -1,1 +1,1 @@
-"""What runs on rented machines of clouds, besides the agent: the same for all of them."""
+"""Programs that run on rented cloud machines besides the agent, the same for all clouds."""

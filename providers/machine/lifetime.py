@@ -1,9 +1,9 @@
-"""Keeps a machine's time to live, on the machine itself, as root.
+"""Enforces a machine's time to live, on the machine itself, as root.
 
 providers.machine.user_data sends this module's text in front of that of a cloud's own `on_machine`. It needs only the
-standard library of any Python 3. What the cloud says about LIVES is for how many seconds the machine may go on from the
-moment at which that was said. That moment is taken to be the last look that still showed the former value: the machine
-ends some seconds early rather than late. The machine's own wall clock is not used.
+standard library of any Python 3. LIVES says for how many seconds the machine may go on from the moment at which it was
+set. That moment is taken to be the last look that still showed the previous value, so the machine ends some seconds
+early rather than late. The machine's own wall clock is not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOOK_S = 15.0
 
 
 def lives(to_live_s: int, now_ms: int) -> str:
-    """The value of LIVES for a machine that may go on for `to_live_s` from now."""
+    """The value of LIVES for a machine that may run for `to_live_s` from now."""
     return f"{to_live_s} from {now_ms}"
 
 
@@ -37,7 +37,7 @@ def wait_for_the_end(
     try:
         looked -= max(0.0, age_s())
     except (OSError, ValueError, KeyError):
-        sys.stderr.write("tradewind: the metadata service does not say when this machine was launched\n")
+        sys.stderr.write("tradewind: the metadata service does not report when this machine was launched\n")
     deadline, before = looked + to_live_s, ""
     while now() < deadline:
         began = now()
@@ -65,8 +65,8 @@ def keep(age_s: Callable[[], float], said: Callable[[], str | None]) -> None:
 
     def sleep(seconds: float) -> None:
         time.sleep(seconds)
-        if os.getppid() != parent:  # whoever was to shut the machine down is gone
+        if os.getppid() != parent:  # the script that shuts the machine down is gone
             os.execvp("shutdown", ["shutdown", "-h", "now"])
 
     wait_for_the_end(float(sys.argv[1]), age_s, said, lambda: time.clock_gettime(time.CLOCK_BOOTTIME), sleep)
-    sys.stderr.write("tradewind: nobody has renewed this machine, and its time is over\n")
+    sys.stderr.write("tradewind: this machine was not renewed, and its time to live is over\n")

@@ -1,7 +1,7 @@
-"""The user data of a rented machine: the caller's, and around it what ends the machine.
+"""The user data of a rented machine: the caller's script, and the code around it that ends the machine.
 
-A cloud's machine runs on after its work has ended, and keeps no time to live that could be renewed. So the script shuts
-it down when the caller's user data ends or its time is over.
+A cloud machine runs on after its work has ended, and clouds offer no renewable time to live. So the script shuts it
+down when the caller's user data ends or its time is over.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _ELSEWHERE = re.compile(r"^from (?:__future__|providers\.machine\.lifetime) impo
 
 
 def script(cloud: str, work: str, time_to_live_s: int | None, *, takes_leave: bool = False) -> str:
-    """What a machine of `cloud` runs as root: the same for the same arguments. `takes_leave`: its program also runs,
-    without an argument, before the machine shuts down. Raises SetupError.
+    """The script that a machine of `cloud` runs as root; the same arguments give the same script. `takes_leave`: its
+    program also runs, without an argument, before the machine shuts down. Raises SetupError.
     """
     guard = ""
     if time_to_live_s is not None:

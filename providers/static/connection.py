@@ -1,7 +1,7 @@
-"""The connection to a host that requests share: its socket, and its end.
+"""The shared connection to a host: its socket, and how it is ended.
 
-One `ssh` process, the master, holds it. A master that was stopped (SIGSTOP), or hangs, would keep every later request
-waiting: so a request that was not answered in time ends the connection, and kills a master that does not end it.
+One `ssh` process, the master, holds it. A master that is stopped (SIGSTOP) or hangs would block every later request. So
+a request without an answer in time ends the connection, and kills the master if that does not end.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def folder_of_sockets() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.geteuid() or found.st_mode & 0o077 or folder.is_symlink():
-        raise SetupError(f"{folder} belongs to somebody else, or others can enter it", hint=f"remove {folder}")
+        raise SetupError(f"{folder} belongs to another user, or others can enter it", hint=f"remove {folder}")
     return folder
 
 
 def hang_up(socket: Path, command: Sequence[str]) -> None:
-    """End the connection: the next request makes a new one. `command` asks the master to."""
+    """End the connection: the next request makes a new one. `command` asks the master to end."""
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(command, capture_output=True, timeout=HANG_UP_S, stdin=subprocess.DEVNULL, check=False)
     for master in _masters(socket):
@@ -42,7 +42,7 @@ def hang_up(socket: Path, command: Sequence[str]) -> None:
 
 
 def _masters(socket: Path) -> Iterator[int]:
-    """The processes of this user that hold the connection. They name it in place of their command."""
+    """The processes of this user that hold the connection. Their command line shows the connection's name."""
     title = f"ssh: {socket} [mux]".encode()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):  # gone, or another user's

@@ -1,4 +1,4 @@
-"""The machines that somebody owns, as tradewind.toml declares them: `[providers.static.hosts.NAME]`.
+"""The user's own machines, as tradewind.toml declares them: `[providers.static.hosts.NAME]`.
 
     address         the host name or IP address, as ssh takes it                                   (required)
     vcpus           CPU cores                                                                      (required)
@@ -8,7 +8,7 @@
     host_key        the host's public key, such as "ssh-ed25519 AAAA..."; default: `known_hosts`
     known_hosts     the file with the host's public key; default: ssh's own
     accept_new_host_key   true: trust the key that the host shows the first time
-    ssh_config      a configuration file for ssh in place of ~/.ssh/config
+    ssh_config      a configuration file for ssh instead of ~/.ssh/config
     gpu, gpus       the kind and the number of its GPUs; default: none, and 1 if `gpu` is given
     price_per_hour  US dollars for the whole host; default 0
     slots           how many machines it runs at a time; each gets an equal share of the host; default 1
@@ -123,7 +123,7 @@ def below(hosts: Iterable[Host], base_dir: Path) -> tuple[Host, ...]:
 
 
 def as_tables(hosts: Iterable[Host]) -> dict[str, dict[str, Any]]:
-    """What `read_hosts` would read; without values that are defaults."""
+    """The tables that `read_hosts` would read, without default values."""
     defaults = {item.name: item.default for item in dataclasses.fields(Host)}
 
     def table(host: Host) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _host(name: str, table: Mapping[str, Any]) -> Host:
     if "gpu" in values:
         values.setdefault("gpus", 1)
     elif values.get("gpus"):
-        raise ValueError(f'{name}: gpus is given, but not their kind: add gpu, such as gpu = "RTX-4090"')
+        raise ValueError(f'{name}: gpus is set, but gpu is not: add the kind, such as gpu = "RTX-4090"')
     values.setdefault("region", name)
     values.setdefault("zone", values["region"])
     host = Host(name=name, **values)
@@ -159,7 +159,7 @@ def _host(name: str, table: Mapping[str, Any]) -> Host:
 
 
 def _check_offers(hosts: Iterable[Host]) -> None:
-    """Hosts of one offer must be equal in all that an offer says."""
+    """Hosts of one offer must have the same price and memory."""
     first: dict[str, Host] = {}
     for host in hosts:
         other = first.setdefault(host.offer.id, host)
@@ -218,7 +218,7 @@ def _gpu(name: str, value: object) -> str:
     if not real:
         raise ValueError(f"{name} is {value!r}, which is not a known GPU, such as RTX-4090 or A100-80GB")
     if len(real) > 1:
-        raise ValueError(f"{name} is {value!r}, which may be {' or '.join(real)}: name one of them")
+        raise ValueError(f"{name} is {value!r}, which may mean {' or '.join(real)}: name one of them")
     return real[0]
 
 
@@ -241,7 +241,7 @@ _CHECKS: Mapping[str, Any] = {
     "region": _LABEL,
     "zone": _LABEL,
     "disk_gb": _number(0, 1e6),
-    "architecture": _text(re.compile(r"[A-Za-z0-9_]+"), "what `uname -m` prints, such as x86_64"),
+    "architecture": _text(re.compile(r"[A-Za-z0-9_]+"), "the output of `uname -m`, such as x86_64"),
     "python": _text(),
     "peer_address": _ip_address,
     "folder": _text(re.compile(r"[~/].*"), "an absolute path, or one that starts with ~"),

@@ -1,4 +1,4 @@
-"""Whether a host is what its declaration says."""
+"""Compares a host with its declaration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check(host: Host, facts: Mapping[str, Any]) -> None:
     if facts["architecture"] != host.architecture:
         raise SetupError(
             f"{host.name} is a machine of architecture {facts['architecture']}, not {host.architecture}",
-            hint=f"set architecture in {section} only if the packages that jobs need exist for it",
+            hint=f"change architecture in {section} only if the packages that jobs need exist for it",
             scope="region",
         )
     if facts["free_bytes"] < host.disk_gb * GB:
@@ -37,7 +37,7 @@ def check(host: Host, facts: Mapping[str, Any]) -> None:
             scope="region",
         )
     if wants_gpus(host):
-        _check_gpus(host, facts["gpus"] or {"names": [], "why": "nvidia-smi was not asked"}, section)
+        _check_gpus(host, facts["gpus"] or {"names": [], "why": "nvidia-smi was not run"}, section)
 
 
 def told(host: Host, facts: Mapping[str, Any], clock_ahead_ms: int) -> str:

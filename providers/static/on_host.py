@@ -6,10 +6,10 @@ the standard library and bash. Each machine has a folder:
     machines/<id>/record.json   the request, and when it was accepted
     machines/<id>/supervisor    the process that watches it
     machines/<id>/deadline      when it ends by itself
-    machines/<id>/beat          when its supervisor last lived
+    machines/<id>/beat          when its supervisor last reported
     machines/<id>/shared        the names of its files in shared memory
     machines/<id>/ending, ended why and when it ends; that its end is complete
-    machines/<id>/output.log    what the user data printed (its last 64 kB, once it has ended)
+    machines/<id>/output.log    the output of the user data (its last 64 kB, once it has ended)
     machines/<id>/files/        its working folder, while it lives; its temporary files are in /tmp/tw-...
 
 All instants are seconds of CLOCK_BOOTTIME, which no change of the wall clock affects, and count only within one boot.
@@ -46,7 +46,7 @@ from providers.static.turns import turn
 ANSWER = "tradewind-host:"
 INSTALL = "tradewind-install"
 SLOWEST_S = 15.0
-"""A request that was delayed for longer on its way launches nothing: its caller no longer waits."""
+"""A request that was delayed for longer launches nothing, because its caller no longer waits."""
 KEPT_S = 7 * 86_400
 TEMPORARY = "/tmp"
 LOG_BYTES = 64 * 1024
@@ -58,7 +58,7 @@ Json = dict[str, Any]
 
 
 def now_s() -> float:
-    """Seconds since the host started, including those that it slept."""
+    """Seconds since the host started, including suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -102,7 +102,7 @@ class OnHost:
     # --- requests ---
 
     def look(self, request: Json) -> Json:
-        """What the host is like, and whether it knows a launch token. Raises Refused."""
+        """The facts of the host, and whether it knows a launch token. Raises Refused."""
         if not os.access(TEMPORARY, os.W_OK | os.X_OK):
             raise Refused("temporary", f"{TEMPORARY} is read-only, or not writable for this user")
         return {
@@ -125,7 +125,7 @@ class OnHost:
             return {"machines": known}
         self._forget_old()
         if shutil.which("bash") is None:
-            raise Refused("bash", "there is no bash")
+            raise Refused("bash", "bash is not installed")
         if (free := shutil.disk_usage(self.folder).free) < request["least_free_bytes"]:
             raise Refused("disk", f"{free / 1e9:.1f} GB are free")
         slots = take_slots(request["slots"], len(request["ids"]))
@@ -166,7 +166,7 @@ class OnHost:
         return {}
 
     def end(self, request: Json) -> Json:
-        """End machines by `ids`; `forget`: and their records, as if they had never been launched."""
+        """End machines by `ids`; `forget`: also delete their records, as if they had never been launched."""
         for home in map(self._home, request["ids"]):
             if _is_one(home):
                 _finish(home, "user", now_s())
@@ -177,11 +177,11 @@ class OnHost:
     # --- records ---
 
     def bring_up_to_date(self) -> None:
-        """Complete the ends of machines that have ended without their supervisor. What cannot be done for one (on a
-        full disk) is tried again by the next request, and keeps none from the others."""
+        """Complete the ends of machines that have ended without their supervisor. If this fails for one machine (on a
+        full disk), the next request tries again; the others are not affected."""
         for home in self.folder.glob("machines/*"):
             with suppress(OSError, ProviderError):
-                if not _is_one(home):  # a launch that died half-way, or a record that a power failure took
+                if not _is_one(home):  # an interrupted launch, or a record lost in a power failure
                     kill_all(home.name, None)
                     shutil.rmtree(home)
                 elif not _has_ended(home):
@@ -241,8 +241,8 @@ class OnHost:
 
 
 def _supervise(home: Path, lock: int) -> None:
-    """Start the supervisor, which is no child of this process and keeps `lock` (of the slot) open. It runs when this
-    returns. Raises Refused."""
+    """Start the supervisor, which is not a child of this process and keeps `lock` (of the slot) open. It is running
+    when this returns. Raises Refused."""
     ready, told = os.pipe()
     child = os.fork()
     if child == 0:
@@ -312,14 +312,14 @@ def _start(home: Path, library: ctypes.CDLL) -> None:
     environment |= {ID_VARIABLE: home.name, "TRADEWIND_INSTANCE_DIR": str(home / "files"), **record["environment"]}
     environment["TMPDIR"] = str(_temporary(home))
     _temporary(home).mkdir(mode=0o700)
-    # As long as this process has the folder locked, nothing that tidies /tmp up deletes what is old in it (tmpfiles.d).
+    # While this process has the folder locked, cleaners of /tmp do not delete old files in it (tmpfiles.d).
     fcntl.flock(os.open(_temporary(home), os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
 
     def prepare() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        library.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # if somebody kills the supervisor
+        library.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # if the supervisor is killed
 
     with (home / "output.log").open("ab") as log:
         subprocess.Popen(
@@ -335,7 +335,7 @@ def _start(home: Path, library: ctypes.CDLL) -> None:
 
 
 def _has_children() -> bool:
-    """Collect the children that have ended; whether any are left."""
+    """Collect the children that have ended; returns whether any are left."""
     try:
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass
@@ -345,13 +345,13 @@ def _has_children() -> bool:
 
 
 def _finish(home: Path, reason: str, at_s: float) -> None:
-    """End a machine, unless it has. Who calls first decides on the reason and the instant."""
+    """End a machine unless it has ended. The first caller decides the reason and the time."""
     if _has_ended(home):
         return
     ending = json.dumps({"reason": reason, "at_s": at_s})
     try:
         _note_ending(home, ending)
-    except OSError:  # its processes may have filled the disk: they, and what they wrote, go first
+    except OSError:  # its processes may have filled the disk: remove them and their files first
         _clear(home)
         _note_ending(home, ending)
     _complete(home)
@@ -391,11 +391,11 @@ def _clear(home: Path) -> None:
 
 
 def _shared(home: Path) -> set[str]:
-    """The names of the files in shared memory that its processes have, and had when somebody looked before."""
+    """The names of the files in shared memory that its processes have now or had at an earlier look."""
     noted = set(_text(home / "shared").split("\0")) - {""}
     found = noted | shared_memory.used_by(process.pid for process in living({home.name: None}))
     if found != noted:
-        with suppress(OSError, UnicodeError):  # a full disk keeps no machine from its end
+        with suppress(OSError, UnicodeError):  # a full disk must not keep a machine from ending
             _replace(home / "shared", "\0".join(sorted(found)))
     return found
 
@@ -418,8 +418,8 @@ def _deadline(home: Path) -> float:
 
 
 def _beat(home: Path, lock: int) -> None:
-    """Show that the machine lives; also by the slot's file, or what tidies /var/tmp up would delete it some day."""
-    with suppress(OSError):  # a full disk ends no machine
+    """Show that the machine is alive. Also touches the slot's file, so that cleaners of /var/tmp do not delete it."""
+    with suppress(OSError):  # a full disk must not end a machine
         os.utime(lock)
         _replace(home / "beat", repr(now_s()))
         _shared(home)

@@ -1,4 +1,4 @@
-"""The declared price of each offer, and since when: the first time that this installation saw it."""
+"""The declared price of each offer, and the time when this installation first saw it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = "tradewind.toml"
 
 
 class DeclaredPrices:
-    """The prices that were declared, in a small file. Any number of processes may use it."""
+    """The declared prices, in a small file. Any number of processes may use it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,4 +1,4 @@
-"""What is sent to a host's Python: our own modules as text, a check of its version, and one request."""
+"""The program sent to a host's Python: Tradewind's modules as text, a check of the Python version, and one request."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LOADER = (
     "import sys; text = sys.stdin.read(); "
     f"exec(text) if text.startswith({_BEGIN!r}) else print({ANSWER!r} + {{answer!r}})"
 )
-"""A shell that reads what is meant for this program, to ask its user something, would cut off its beginning."""
+"""A login shell that asks its user something would read the beginning of the input that is meant for this program."""
 
 
 def loader() -> str:
-    """The Python program that reads the one below from its standard input, and executes it if it is complete."""
+    """The Python program that reads `program`'s text from its standard input, and executes it if it is complete."""
     return _LOADER.format(answer=json.dumps({"error": "shell", "message": ""}))
 
 
@@ -48,7 +48,7 @@ def program(request: Mapping[str, Any]) -> str:
 
 
 def answer_in(output: str) -> Mapping[str, Any] | None:
-    """The answer in what a host printed, which may have a greeting around it; None if there is none."""
+    """The answer in a host's output, which may include a greeting; None if there is no answer."""
     lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
     try:
         found = json.loads(lines[-1].removeprefix(ANSWER)) if lines else None

@@ -1,11 +1,11 @@
 """StaticProvider: rents out the hosts that tradewind.toml declares.
 
-A host keeps the records of its machines itself (providers.static.on_host); this side keeps nothing that matters. A
-machine is billed from the moment at which its launch was requested, for as long as the host measured that it lasted. So
-the two clocks need not agree. A machine ends with its host: after a reboot it is gone.
+A host keeps the records of its machines itself (providers.static.on_host); this side keeps nothing essential. A machine
+is billed from the moment at which its launch was requested, for the duration that the host measured. So the two clocks
+do not have to agree. A machine ends with its host: after a reboot it is gone.
 
-A region's hosts are asked at the same time, and one that does not answer holds up no other: what it was last known to
-run is then reported for it, as long as others answered.
+A region's hosts are asked at the same time, and one that does not answer does not delay the others: its last known
+machines are reported, as long as other hosts answered.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Json = Mapping[str, Any]
 T = TypeVar("T")
 MOST_AT_ONCE = 16
 ADDRESS_VARIABLE = "TRADEWIND_ADDRESS"
-"""Tells a machine's agent at which address the other machines of its run reach it (orchestrator.nodes.seating)."""
+"""The environment variable with the address at which the other machines of a run reach this one
+(orchestrator.nodes.seating)."""
 
 
 class StaticProvider:
@@ -65,7 +66,7 @@ class StaticProvider:
         return self._prices.points(declared, self._clock.now_ms())
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        """See Provider.launch. The hosts of the offer are looked at first, and checked against their declarations."""
+        """See Provider.launch. The hosts of the offer are inspected first and checked against their declarations."""
         hosts = [host for host in self._hosts.values() if host.offer.id == spec.offer_id]
         if not hosts:
             raise self._unknown_offer(spec.offer_id)
@@ -134,7 +135,7 @@ class StaticProvider:
             self._ssh.ask(self._hosts[name], {"operation": "end", "ids": ids})
 
     def list_owned(self, install: str) -> Sequence[Instance]:
-        """See Provider.list_owned. For a host that does not answer: what it was last known to run."""
+        """See Provider.list_owned. For a host that does not answer: its last known machines."""
         found = self._ask_all(list(self._hosts.values()), lambda _: {"operation": "report", "install": install})
         failures = _errors(found)
         if failures and len(failures) == len(found):
@@ -149,7 +150,7 @@ class StaticProvider:
         return True
 
     def quotas(self) -> Sequence[Quota]:
-        """The machines of each offer, and how many are in use, by whichever installation. Those of a host that does not
+        """The machines of each offer, and how many are in use by any installation. The machines of a host that does not
         answer count as in use."""
         found = self._ask_all(list(self._hosts.values()), lambda _: {"operation": "look"})
         of_offer: dict[str, list[Host]] = {}
@@ -211,7 +212,7 @@ class StaticProvider:
     def _places(
         self, spec: LaunchSpec, hosts: Sequence[Host], looks: Mapping[str, Json | ProviderError], wanted: int
     ) -> dict[str, int]:
-        """How many machines to start on which hosts: on as many different ones as possible. Raises ProviderError."""
+        """How many machines to start on which hosts: on as many different hosts as possible. Raises ProviderError."""
         errors: list[ProviderError] = []
         free: dict[str, int] = {}
         for host in hosts:
@@ -243,7 +244,7 @@ class StaticProvider:
         why = f"all slots of {names} are in use" if room == 0 else f"fewer slots of {names} are free ({room})"
         return CapacityError(
             f"no capacity for {spec.count} of {spec.offer_id} now: {why}{others}",
-            hint="wait, or end what runs there; machines of other installations count, too",
+            hint="wait, or end the machines there; those of other installations count, too",
         )
 
     def _launch_request(
@@ -274,7 +275,8 @@ class StaticProvider:
     def _undo(
         self, token: str, requests: Mapping[str, Json], failed: Mapping[str, ProviderError], *, fresh: bool
     ) -> None:
-        """End what a refused launch has started, all or none; what may still start is left to the next call."""
+        """End the machines that a refused launch has started (all or none); machines that may still start are left to
+        the next call."""
         if not fresh or any(error.retryable for error in failed.values()):
             return
         started = [self._hosts[name] for name in requests if name not in failed]
@@ -299,8 +301,10 @@ class StaticProvider:
             except ProviderError as error:
                 return error
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                what = f"{host.name} gave an answer that is none ({type(error).__name__}: {error})"
-                return UnavailableError(what, hint="check who listens there, and its files in the folder of this host")
+                what = f"{host.name} gave an invalid answer ({type(error).__name__}: {error})"
+                return UnavailableError(
+                    what, hint="check which program answers there, and the files in this host's folder"
+                )
             except OSError as error:
                 return self.classify(error)
 
@@ -325,7 +329,7 @@ class StaticProvider:
         ]
 
     def _remember(self, host_name: str, answer: Json) -> list[Instance]:
-        """Its machines: a host says nothing about those of others, also if it is declared under two names."""
+        """The host's machines under this name only, also if it is declared under two names."""
         told = map(_instance, answer["machines"])
         instances = [each for each in told if _host_of(each.id) == host_name]
         known = self._last.setdefault(host_name, {})
@@ -338,13 +342,13 @@ class StaticProvider:
 
 
 def _host_of(instance_id: str) -> str:
-    """The host whose name is in the id of a machine; "" if it is no id of ours."""
+    """The host whose name is in the id of a machine; "" if the id is not of this provider."""
     provider, _, rest = instance_id.partition("-")
     return rest.rpartition("-")[0] if provider == PROVIDER else ""
 
 
 def _any(_: Json) -> None:
-    """What is not read."""
+    """The answer to this operation is not read."""
 
 
 def _valid_report(answer: Json) -> None:
@@ -362,7 +366,7 @@ def _valid_look(answer: Json) -> None:
 
 
 _VALID: Mapping[str, Callable[[Json], None]] = {"report": _valid_report, "look": _valid_look}
-"""Read what a host answered to an operation. They raise what reading wrong types does."""
+"""Checks of a host's answer, by operation. They raise the errors of reading wrong types."""
 
 
 def _errors(found: Mapping[str, T | ProviderError]) -> list[ProviderError]:
@@ -385,7 +389,7 @@ def _machines_of(hosts: Sequence[Host], looks: Mapping[str, Json | ProviderError
 
 
 def _not_there(error: ProviderError) -> ProviderError:
-    """The error for a launch that was not sent to a host, because that did not answer a question."""
+    """The error for a launch that was not sent to a host, because the host did not answer an earlier request."""
     return CapacityError(str(error), hint=error.hint) if isinstance(error, UnavailableError) else error
 
 

@@ -1,8 +1,8 @@
-"""Shared memory that a machine leaves: files in /dev/shm, which take up main memory until somebody deletes them.
+"""Shared memory that a machine leaves behind: files in /dev/shm, which take up main memory until they are deleted.
 
-Programs delete their own, but not when they are killed (NCCL, multiprocessing.shared_memory). A file is a machine's if
-one of its processes has mapped it or has it open, which is looked up while they live; and it is deleted when no process
-of this user has it any more. Part of what the `static` provider sends to hosts.
+Programs delete their own, but not when they are killed (NCCL, multiprocessing.shared_memory). A file belongs to a
+machine if one of its processes has mapped or opened it; this is looked up while they are alive. It is deleted when no
+process of this user uses it any more. Part of what the `static` provider sends to hosts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def used_by(pids: Iterable[int]) -> set[str]:
 
 
 def remove(names: Iterable[str]) -> None:
-    """Delete those of these files that are this user's, and that no process of this user has any more."""
+    """Delete the files among these that belong to this user and that no process of this user uses any more."""
     left = {name for name in names if _is_ours(name)}
     if left:
         left -= used_by(int(pid) for pid in os.listdir("/proc") if pid.isdigit())

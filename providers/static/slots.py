@@ -1,6 +1,6 @@
-"""The slots of a host: how many machines run there at a time, of whichever user and installation.
+"""The slots of a host: how many machines run there at a time, over all users and installations.
 
-A slot is a file that all users of the host share; whoever has a lock on it, has the slot. Part of what the `static`
+A slot is a file that all users of the host share; the holder of its lock has the slot. Part of what the `static`
 provider sends to hosts.
 """
 
@@ -62,7 +62,7 @@ def take_slots(slots: int, count: int) -> dict[int, int]:
 
 
 def free_slots(slots: int) -> list[int]:
-    """The numbers of those that nobody holds. Raises Refused."""
+    """The numbers of the free slots. Raises Refused."""
     free = []
     for slot in range(slots):
         lock = _slot_file(slot)

@@ -1,8 +1,8 @@
-"""Requests to a host through the system's `ssh`, and what its failures mean.
+"""Requests to a host through the system's `ssh`, and the meaning of its failures.
 
-The system's program is used instead of a library because it does what its users have set up: agents, hardware keys,
-jump hosts, ~/.ssh/config. One connection per host is kept open for CONNECTION_S after its last use, so most requests
-need no new handshake. Nothing that is secret is in the arguments: the request goes through the standard input.
+The system's program is used instead of a library because it uses its users' configuration: agents, hardware keys, jump
+hosts, ~/.ssh/config. One connection per host is kept open for CONNECTION_S after its last use, so most requests need no
+new handshake. The arguments contain no secrets: the request goes through the standard input.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from providers.static.hosts import Host
 from providers.static.program import LEAST_PYTHON, answer_in, loader, program
 
 CALL_S = 25.0
-"""After this time a request counts as not answered."""
+"""After this time, a request counts as not answered."""
 LOOK_S = 0.5
 PIECE_BYTES = 1 << 16
 MOST_ANSWER_BYTES = 16 << 20
 MOST_SAID_BYTES = 64 << 10
 CONNECT_S = 8
 CONNECTION_S = 30
-_NO_ANSWER = 255  # ssh's own exit code; all others are the host's
+_NO_ANSWER = 255  # ssh's own exit code; all others come from the host
 
 
 class Ssh:
@@ -56,7 +56,7 @@ class Ssh:
         check_key(host)
         text = program({**request, "folder": host.folder, "slots": host.slots})
         command = self.command(host, f"exec {shlex.quote(host.python)} -I -S -c {shlex.quote(loader())}")
-        # A file for the errors: a connection that stays open may keep a pipe open, and so this call waiting.
+        # A file for the errors: a connection that stays open may keep a pipe open, and this call would wait for it.
         with tempfile.TemporaryFile() as errors:
             try:
                 code, output = _carried_out(command, text.encode(), errors)
@@ -69,8 +69,8 @@ class Ssh:
                 ) from error
             except _Endless as error:
                 self._hang_up(host)
-                hint = f"let its shell print nothing at a login without a terminal: {login(host)} true"
-                raise UnavailableError(f"{host.name} prints without end", hint=hint) from error
+                hint = f"make its shell print nothing at a login without a terminal: {login(host)} true"
+                raise UnavailableError(f"the output of {host.name} does not end", hint=hint) from error
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - MOST_SAID_BYTES))
             said = errors.read().decode(errors="replace").strip()
         answer = answer_in(output.decode(errors="replace"))
@@ -82,7 +82,7 @@ class Ssh:
 
     def command(self, host: Host, remote: str, *, terminal: bool = False, shared: bool = True) -> tuple[str, ...]:
         """The command line that runs `remote` in the host's shell. `shared`: over the connection of the requests, which
-        ends when one of them is not answered."""
+        ends when a request is not answered."""
         config = ("-F", host.ssh_config) if host.ssh_config else ()
         options = {
             "BatchMode": "yes",
@@ -96,7 +96,7 @@ class Ssh:
             "ForwardAgent": "no",
             "ForwardX11": "no",
             "ClearAllForwardings": "yes",
-            "Compression": "yes" if shared else "no",  # a request has 46 kB of text, 14 kB then
+            "Compression": "yes" if shared else "no",  # a request has 46 kB of text, compressed 14 kB
             "PermitLocalCommand": "no",
             "RequestTTY": "force" if terminal else "no",
             "LogLevel": "ERROR",
@@ -124,7 +124,7 @@ class Ssh:
         return str(path)
 
     def _socket(self, host: Host) -> Path:
-        """The shared connection of exactly this declaration in this installation."""
+        """The shared connection of this exact declaration in this installation."""
         return folder_of_sockets() / blake2b(f"{self._state_dir}|{host!r}".encode(), digest_size=8).hexdigest()
 
     def _hang_up(self, host: Host) -> None:
@@ -134,12 +134,12 @@ class Ssh:
 
 
 class _Endless(Exception):
-    """More was printed than any answer is long."""
+    """The output is longer than any answer."""
 
 
 def _carried_out(command: Sequence[str], told: bytes, errors: IO[bytes]) -> tuple[int, bytes]:
-    """The exit code and the output of a command that is told something. Raises FileNotFoundError,
-    subprocess.TimeoutExpired after CALL_S, and _Endless; then it is killed."""
+    """The exit code and the output of a command with this input. Raises FileNotFoundError, subprocess.TimeoutExpired
+    after CALL_S, and _Endless; then it is killed."""
     output, give_up_s = bytearray(), time.monotonic() + CALL_S
     environment = {**os.environ, "LC_ALL": "C"}
     pipe = subprocess.PIPE
@@ -173,7 +173,7 @@ def _carried_out(command: Sequence[str], told: bytes, errors: IO[bytes]) -> tupl
 
 
 def _written(pipe: IO[bytes], told: bytes) -> bytes:
-    """What is left after as much was written as fits; nothing if nobody reads."""
+    """The rest after writing as much as fits; nothing if the pipe has no reader."""
     try:
         return told[os.write(pipe.fileno(), told[: select.PIPE_BUF]) :]
     except BrokenPipeError:
@@ -181,7 +181,7 @@ def _written(pipe: IO[bytes], told: bytes) -> bytes:
 
 
 def check_key(host: Host) -> None:
-    """Raises AuthError if the private key is missing, or others can read it."""
+    """Raises AuthError if the private key is missing, or other users can read it."""
     if host.key_file is None:
         return
     try:
@@ -203,7 +203,7 @@ def check_key(host: Host) -> None:
 
 
 def login(host: Host) -> str:
-    """How a person reaches the host."""
+    """The command with which a person logs in to the host."""
     port = f" -p {host.port}" if host.port else ""
     key = f" -i {shlex.quote(host.key_file)}" if host.key_file else ""
     return f"ssh{port}{key} {host.user + '@' if host.user else ''}{host.address}"
@@ -216,7 +216,7 @@ def _check_by_hand(host: Host) -> str:
 def _failure(host: Host, code: int, said: str) -> ProviderError:
     """The error for a call without an answer."""
     last = said.splitlines()[-1].strip() if said else ""
-    if code != _NO_ANSWER or not said:  # ssh says why it fails, but not that a signal ended the host's program
+    if code != _NO_ANSWER or not said:  # ssh reports its own failures, but not that a signal ended the host's program
         return _no_python(host, code, said)
     if re.search(r"Permission denied|Too many authentication failures|No more authentication methods", said):
         return AuthError(
@@ -226,9 +226,9 @@ def _failure(host: Host, code: int, said: str) -> ProviderError:
         )
     if "REMOTE HOST IDENTIFICATION HAS CHANGED" in said or ("host key for" in said.lower() and "has changed" in said):
         return AuthError(
-            f"the host key of {host.name} ({host.address}) has changed: somebody may be listening, or the host was "
-            "installed anew",
-            hint="compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host; only if it is right, "
+            f"the host key of {host.name} ({host.address}) has changed: the connection may be intercepted, or the "
+            "host was reinstalled",
+            hint="compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the host; only if it matches, "
             + ("correct host_key" if host.host_key else f"run: ssh-keygen -R {host.address}"),
             scope="region",
         )
@@ -260,7 +260,7 @@ def _no_python(host: Host, code: int, said: str) -> ProviderError:
             scope="region",
         )
     last = said.splitlines()[-1].strip() if said else ""
-    if code < 0 or code > 128 or not said:  # killed, or the connection ended without a word
+    if code < 0 or code > 128 or not said:  # killed, or the connection ended without a message
         return CutOffError(f"{host.name} gave no answer (exit code {code}) {last}".strip(), hint=_check_by_hand(host))
     return UnavailableError(
         f"{host.python} on {host.name} failed (exit code {code}): {last}", hint=f"try: {login(host)} {host.python} -V"
@@ -268,13 +268,13 @@ def _no_python(host: Host, code: int, said: str) -> ProviderError:
 
 
 def _refusal(host: Host, kind: str, message: str) -> ProviderError:
-    """The error for what a host refused."""
+    """The error for a host's refusal."""
     section = f"[providers.static.hosts.{host.name}]"
     if kind == "conflict":
         return ConflictError(message, hint="use a new token for a new request")
     if kind == "capacity":
         return CapacityError(
-            f"{host.name} is in use: {message}", hint="wait, or end what runs there; other installations count, too"
+            f"{host.name} is in use: {message}", hint="wait, or end the machines there; other installations count, too"
         )
     if kind == "python":
         least = ".".join(map(str, LEAST_PYTHON))
@@ -285,15 +285,16 @@ def _refusal(host: Host, kind: str, message: str) -> ProviderError:
         )
     if kind == "shell":
         return SetupError(
-            f"the shell of {host.name} reads what is meant for its commands: does it ask something at each login?",
-            hint=f"let it ask only on a terminal ([ -t 0 ]), as in ~/.bashrc; to test: echo | {login(host)} cat",
+            f"the shell of {host.name} reads the input meant for its commands: does it ask something at each login?",
+            hint=f"make it ask only on a terminal ([ -t 0 ]), for example in ~/.bashrc; to test: echo | {login(host)} "
+            "cat",
             scope="region",
         )
     if kind == "temporary":
-        return SetupError(f"{host.name}: {message}", hint="let this user write there", scope="region")
+        return SetupError(f"{host.name}: {message}", hint="give this user write permission there", scope="region")
     if kind == "slots":
         return SetupError(
-            f"{host.name}: {message}", hint=f"let all users of {host.address} write there", scope="region"
+            f"{host.name}: {message}", hint=f"give all users of {host.address} write permission there", scope="region"
         )
     if kind == "bash":
         return SetupError(f"{host.name} has no bash", hint="install bash there", scope="region")

@@ -1,8 +1,8 @@
 """Turns: the requests of one user to a host are carried out one after the other.
 
-A request that was stopped, or hangs, would keep all later ones waiting for ever. So the one whose turn it is leaves its
-name in the lock file, and one that waits kills it when it is older than any request takes. A request can be killed at
-any point: the next one completes what it began. Part of what the `static` provider sends to hosts.
+A request that is stopped or hangs would block all later ones. So the request that holds the lock leaves its name in the
+lock file, and a waiting request kills it once it has taken longer than any request does. A request can be killed at any
+point: the next one completes its work. Part of what the `static` provider sends to hosts.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from providers.processes import Leader, is_alive, parse
 
 LONGEST_S = 60.0
 PATIENCE_S = 20.0
-"""Its caller waits a little longer (providers.static.ssh.CALL_S), so that it is told the reason."""
+"""The caller waits a little longer (providers.static.ssh.CALL_S), so it receives the reason."""
 LOOK_S = 2.0
-_NAME_BYTES = 128  # always as many: they are replaced in place, also on a full disk
+_NAME_BYTES = 128  # a fixed length: overwritten in place, also on a full disk
 
 
 @contextmanager

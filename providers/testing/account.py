@@ -51,7 +51,7 @@ class Account(Kit):
         assert not any(network.parts for network in again.networks(install))
 
     def test_nothing_is_launched_without_a_network(self) -> None:
-        """`launch` raises SetupError for an installation that has none, and does not use up the token."""
+        """`launch` raises SetupError for an installation without networks, and does not use up the token."""
         provider = self.connect()
         if not isinstance(provider, NeedsNetworks):
             return
@@ -63,7 +63,7 @@ class Account(Kit):
         assert not provider.find(spec.token, self.region)
 
     def test_a_network_with_a_machine_in_it_is_not_removed(self) -> None:
-        """`tear_down` raises UnavailableError, and the machine keeps all that it needs."""
+        """`tear_down` raises UnavailableError, and the machine keeps everything it needs."""
         provider = self.connect()
         if not isinstance(provider, NeedsNetworks):
             return
@@ -83,7 +83,7 @@ class Account(Kit):
             assert quota.scope
 
     def test_classify_gives_an_error_of_ours_for_any_exception(self) -> None:
-        """`classify` returns a ProviderError for any exception, and ours unchanged."""
+        """`classify` returns a ProviderError for any exception, and a ProviderError unchanged."""
         provider = self.connect()
         ours = ConflictError("ours")
         assert provider.classify(ours) is ours

@@ -12,7 +12,7 @@ from providers.testing.kit import Kit, raises
 
 
 class Anywhere(Kit):
-    """Tests of LaunchesAnywhere. They say nothing about a provider that is none, or a test without `next_door`."""
+    """Tests of LaunchesAnywhere. They are skipped for other providers, and for a test without `next_door`."""
 
     def connect_any(self) -> LaunchesAnywhere | None:
         """A new client, if it can take any of several offers."""
@@ -24,7 +24,7 @@ class Anywhere(Kit):
         return replace(self.spec(count=count, token=token), also=(self.next_door,))
 
     def test_a_launch_lands_next_door_if_only_that_has_room(self) -> None:
-        """Wherever it is shown, it is of that offer."""
+        """Every answer reports the machine with the granted offer."""
         provider, client = self.connect_any(), self.connect()
         if provider is None or not self.limit_capacity(0):
             return
@@ -45,7 +45,7 @@ class Anywhere(Kit):
         self.release(client, *landed.instance_ids)
 
     def test_a_launch_anywhere_takes_one_of_its_offers_while_all_have_room(self) -> None:
-        """And nothing else, nowhere else."""
+        """And no other machine, in no other zone."""
         provider, client = self.connect_any(), self.connect()
         if provider is None:
             return
@@ -55,7 +55,7 @@ class Anywhere(Kit):
         self.release(client, *landed.instance_ids)
 
     def test_the_token_of_a_launch_anywhere_holds_wherever_it_landed(self) -> None:
-        """Also after a restart of the caller, and when the better offer has room again."""
+        """Also after a restart of the caller, and when the better offer has capacity again."""
         provider, client = self.connect_any(), self.connect()
         if provider is None or not self.limit_capacity(0):
             return
@@ -78,7 +78,7 @@ class Anywhere(Kit):
         self._lost(1)
 
     def test_a_gang_anywhere_whose_answer_is_lost_is_found_whole_and_not_doubled(self) -> None:
-        """Every machine of it."""
+        """Every machine of the launch."""
         self._lost(2)
 
     def _lost(self, count: int) -> None:
@@ -99,7 +99,7 @@ class Anywhere(Kit):
         self.release(client, *found)
 
     def test_a_gang_lands_whole_in_one_zone(self) -> None:
-        """Not where there is room for a part of it."""
+        """Not in a zone with capacity for only a part of the machines."""
         provider, client = self.connect_any(), self.connect()
         if provider is None or provider.most_offers(2) == 1 or not self.limit_capacity(1):
             return
@@ -113,7 +113,7 @@ class Anywhere(Kit):
         self.release(client, *landed.instance_ids)
 
     def test_a_gang_that_only_two_zones_together_have_room_for_is_refused_whole(self) -> None:
-        """CapacityError, and not one machine of it."""
+        """CapacityError, and no machine is launched."""
         provider, client = self.connect_any(), self.connect()
         if provider is None or provider.most_offers(2) == 1:
             return
@@ -125,7 +125,7 @@ class Anywhere(Kit):
         assert not [each for each in client.find("token-1", self.region) if each.alive]
 
     def test_where_no_zone_has_room_it_is_capacity_and_the_token_is_not_used_up(self) -> None:
-        """The next try with it is granted once there is room."""
+        """The next try with the token is granted once there is capacity."""
         provider, client = self.connect_any(), self.connect()
         if provider is None or not (self.limit_capacity(0) and self.limit_capacity_next_door(0)):
             return
@@ -176,7 +176,7 @@ class Anywhere(Kit):
         return provider if self.other_type and isinstance(provider, LaunchesAnywhere) and provider.mixes_types else None
 
     def test_a_launch_lands_on_another_type_if_only_that_has_room(self) -> None:
-        """Wherever it is shown, it is of that type; and the same token gives it again."""
+        """Every answer reports the machine with the granted type, and the same token returns it again."""
         provider, client = self.connect_mixing(), self.connect()
         if provider is None or not self.limit_capacity(0):
             return
@@ -196,7 +196,7 @@ class Anywhere(Kit):
         self.release(client, *landed.instance_ids)
 
     def test_a_gang_is_whole_of_one_type(self) -> None:
-        """Not of two types that have room for a part of it each."""
+        """Not of two types that each have capacity for only a part of the machines."""
         provider, client = self.connect_mixing(), self.connect()
         if provider is None or provider.most_offers(2) == 1:
             return

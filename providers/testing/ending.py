@@ -1,4 +1,4 @@
-"""Ends: times to live, termination, and what is said about machines that have ended."""
+"""Ends: times to live, termination, and reports about ended machines."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Ending(Kit):
         self.release(provider, second)
 
     def test_only_what_is_renewed_lives_on(self) -> None:
-        """`renew` extends the machines that it names, and no other of their gang."""
+        """`renew` extends the machines that it names, and no other machine of their gang."""
         provider = self.connect()
         renewed, other = provider.launch(self.spec(count=2, time_to_live_s=int(HOUR_S)))
         for instance_id in (renewed, other):
@@ -120,7 +120,7 @@ class Ending(Kit):
         self.release(provider, renewed)
 
     def test_what_is_unknown_hides_nothing_that_is_known(self) -> None:
-        """`describe` leaves out only what it does not know, in the order of the question."""
+        """`describe` leaves out only unknown ids, and keeps the order of the request."""
         provider = self.connect()
         ids = provider.launch(self.spec(count=2))
         for instance_id in ids:

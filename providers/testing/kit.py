@@ -1,4 +1,4 @@
-"""What the tests of the kit share: the hooks that a provider's test implements, and helpers."""
+"""Shared parts of the kit's tests: the hooks that a provider's test implements, and helpers."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ class Kit(ABC):
     def advance(self, market_s: float) -> None:
         """Let `market_s` market seconds pass (and give the provider's machines time to run)."""
 
-    # Optional: trouble that a test may arrange at the cloud. False: it cannot be arranged, and the tests of it say
-    # nothing about this provider.
+    # Optional: trouble that a test may arrange at the cloud. False: it cannot be arranged, and its tests are skipped
+    # for this provider.
 
     other_offer_id = ""
     """Another offer with capacity, or ''."""
 
     def limit_capacity(self, machines: int) -> bool:
-        """`offer_id` has room for so many machines at once from now on."""
+        """`offer_id` has capacity for this many machines at once from now on."""
         return False
 
     next_door = ""
     """An offer like `offer_id` in another zone of its region, with capacity, or ''."""
 
     def limit_capacity_next_door(self, machines: int) -> bool:
-        """`next_door` has room for so many machines at once from now on."""
+        """`next_door` has capacity for this many machines at once from now on."""
         return False
 
     other_type = ""
     """An offer of another instance type in the region of `offer_id`, bought in the same way, with capacity, or ''."""
 
     def limit_capacity_of_other_type(self, machines: int) -> bool:
-        """`other_type` has room for so many machines at once from now on."""
+        """`other_type` has capacity for this many machines at once from now on."""
         return False
 
     def limit_quota(self, machines: int) -> bool:
-        """The account may have so many machines of `offer_id` at once from now on."""
+        """The account may have this many machines of `offer_id` at once from now on."""
         return False
 
     def refuse_together(self) -> bool:
@@ -105,7 +105,7 @@ class Kit(ABC):
         raise AssertionError(f"the instance never reached the expected state: {instance}")
 
     def patiently(self, do: Callable[[], None]) -> None:
-        """Repeat what needs time until it is done."""
+        """Repeat a call that needs time until it is done."""
         for _ in range(_ROUNDS):
             try:
                 return do()
@@ -114,7 +114,7 @@ class Kit(ABC):
         raise AssertionError("it never finished")
 
     def listed(self, provider: Provider, count: int) -> list[Instance]:
-        """What `list_owned` shows once it shows so many."""
+        """The answer of `list_owned` once it shows this many."""
         for _ in range(_ROUNDS):
             found = list(provider.list_owned(self.install))
             if len(found) >= count:
@@ -128,7 +128,7 @@ class Kit(ABC):
             with suppress(UnavailableError):
                 return provider.launch_any(spec)
             self.advance(self.step_s)
-        raise AssertionError("it was never said where the launch has landed")
+        raise AssertionError("the provider never reported where the launch has landed")
 
     def release(self, provider: Provider, *instance_ids: str) -> Instance:
         """Terminate all instances; returns the final state of the last one."""
@@ -144,7 +144,7 @@ def left(provider: Provider, instance_id: str) -> Instance:
 
 
 def ignore(_line: str) -> None:
-    """Progress that nobody reads."""
+    """Ignore a line of progress."""
 
 
 def raises(kind: type[Error], call: Callable[[], object]) -> Error:

@@ -1,4 +1,4 @@
-"""Launches: tokens, gangs, and what an accepted machine is."""
+"""Launches: tokens, gangs, and reports about accepted machines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from providers.testing.kit import HOUR_S, Kit, raises
 
 
 class Launching(Kit):
-    """Tests of `launch`, and of what `describe`, `find` and `list_owned` say about it."""
+    """Tests of `launch`, and of how `describe`, `find` and `list_owned` report it."""
 
     def test_launch_gives_as_many_distinct_instances_as_asked_for(self) -> None:
         """`launch` returns `count` distinct ids, and `describe` reports what was requested."""
@@ -97,7 +97,7 @@ class Launching(Kit):
         assert list(found) == list(provider.describe([each.id for each in found]))
 
     def test_the_machines_of_a_gang_keep_their_order(self) -> None:
-        """A repeated launch names them in the order of the first answer: ranks depend on it."""
+        """A repeated launch returns the ids in the order of the first answer: ranks depend on it."""
         ids = self.connect().launch(self.spec(count=2))
         self.advance(self.connect().listing_lag_s)
         assert tuple(self.connect().launch(self.spec(count=2))) == tuple(ids)

@@ -14,12 +14,12 @@ LOOKS = 5
 
 
 class Trouble(Kit):
-    """Tests of what a cloud does to those who rent from it. What a test's hooks cannot arrange is not tested."""
+    """Tests of trouble that a cloud causes. Trouble that the hooks cannot arrange is not tested."""
 
     # --- capacity and quotas ---
 
     def test_a_gang_beyond_the_capacity_is_refused_whole(self) -> None:
-        """CapacityError, and not one machine of it."""
+        """CapacityError, and no machine is launched."""
         provider = self.connect()
         if not self.limit_capacity(1):
             return
@@ -68,7 +68,7 @@ class Trouble(Kit):
         assert any(quota.limit == 0 for quota in self.connect().quotas())
 
     def test_quotas_count_a_machine_while_it_lives(self) -> None:
-        """What is used rises with a launch, and falls with its end."""
+        """Usage rises with a launch and falls with its end."""
         provider = self.connect()
         if not self.limit_quota(2):
             return
@@ -86,11 +86,11 @@ class Trouble(Kit):
     # --- answers that are lost or late ---
 
     def test_a_launch_whose_answer_is_lost_is_found_and_not_doubled(self) -> None:
-        """`find` shows it within the listing lag, and the same token gives it again."""
+        """`find` shows the machine within the listing lag, and the same token returns it again."""
         self._lost_launch(1)
 
     def test_a_gang_whose_answer_is_lost_is_found_whole_and_not_doubled(self) -> None:
-        """Every machine of it."""
+        """Every machine of the launch."""
         self._lost_launch(2)
 
     def _lost_launch(self, count: int) -> None:
@@ -107,7 +107,7 @@ class Trouble(Kit):
         self.release(provider, *found)
 
     def test_an_end_whose_answer_is_lost_may_be_asked_for_again(self) -> None:
-        """The machine ends once, for the user's reason."""
+        """The machine ends once, with the reason USER."""
         provider = self.connect()
         (instance_id,) = provider.launch(self.spec())
         self.until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)
@@ -119,7 +119,7 @@ class Trouble(Kit):
         self.release(provider, instance_id)
 
     def test_a_launch_is_never_said_to_have_ended_before_it_is_shown(self) -> None:
-        """Within the listing lag `describe` leaves it out or shows it alive, and `find` agrees."""
+        """Within the listing lag, `describe` leaves the machine out or shows it alive, and `find` agrees."""
         provider = self.connect()
         (instance_id,) = provider.launch(self.spec())
         for _ in range(LOOKS):
@@ -146,7 +146,7 @@ class Trouble(Kit):
         self.release(provider, instance_id)
 
     def test_a_machine_that_is_taken_away_was_preempted_and_is_billed_until_then(self) -> None:
-        """Not FAILED: its offer is not at fault. It is listed no more."""
+        """Not FAILED: its offer is not at fault. It is no longer listed."""
         provider = self.connect()
         (instance_id,) = provider.launch(self.spec())
         self.until(provider, instance_id, lambda found: found.state is InstanceState.RUNNING)

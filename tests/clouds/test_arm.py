@@ -346,9 +346,9 @@ def test_a_network_that_is_not_there_or_was_deleted(account: Account) -> None:
     account.arm.networks.resources.clear()
     with pytest.raises(SetupError, match="InvalidResourceReference"):
         provider.launch(spec())
-    with pytest.raises(SetupError, match="no network in eastus: missing are firewall, network") as raised:
+    with pytest.raises(SetupError, match="no network in eastus; missing: firewall, network") as raised:
         provider.launch(spec())
-    assert (raised.value.scope, raised.value.hint) == ("region", "make it: tradewind up --cloud azure")
+    assert (raised.value.scope, raised.value.hint) == ("region", "create it: tradewind up --cloud azure")
     assert not account.arm.every()
     assert not account.arm.keys
 

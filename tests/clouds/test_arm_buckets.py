@@ -80,7 +80,7 @@ def test_an_account_and_a_container_are_made_with_their_marks_in_the_same_calls(
 def test_an_account_takes_time_to_be_made(account: Account) -> None:
     account.arm.storage.takes_s = 30
     for _ in range(2):
-        with pytest.raises(UnavailableError, match="still making the storage account"):
+        with pytest.raises(UnavailableError, match="still creating the storage account"):
             make(account)
     for again in (remove, lambda _: account.connect().bucket("tw-1", NAME)):
         with pytest.raises(UnavailableError, match="StorageAccountIsNotProvisioned"):
@@ -182,7 +182,7 @@ def test_an_account_with_something_else_in_it_is_kept(account: Account) -> None:
 
 def test_a_name_that_another_subscription_has_is_a_named_error(account: Account) -> None:
     account.arm.storage.others.add(ACCOUNT)
-    with pytest.raises(SetupError, match=f"the name {ACCOUNT} belongs to somebody else") as raised:
+    with pytest.raises(SetupError, match=f"the name {ACCOUNT} belongs to another account") as raised:
         make(account)
     assert raised.value.hint == "choose another name: AZURE_STORAGE_ACCOUNT_NAME"
     with pytest.raises(SetupError) as raised:

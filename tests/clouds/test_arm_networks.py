@@ -70,7 +70,7 @@ def test_a_subnet_whose_guard_was_removed_gets_it_back(bare: Account) -> None:
     provider.set_up("tw-1", quiet)
     (network,) = (each for key, each in bare.arm.networks.resources.items() if "virtualnetworks" in key)
     del network["properties"]["subnets"][0]["properties"]["networkSecurityGroup"]
-    assert provider.networks("tw-1")[0].missing == ("a guarded network",)
+    assert provider.networks("tw-1")[0].missing == ("a network behind the firewall",)
     provider.set_up("tw-1", quiet)
     assert provider.networks("tw-1")[0].ready
 

@@ -230,7 +230,7 @@ def test_with_the_policy_every_check_passes(account: Account) -> None:
     with_networks(account).launch(LaunchSpec("token-1", OFFER, "sleep 1\n", TAGS))
     checks = account.checks()
     assert [each for each in checks.values() if not each.works] == []
-    assert "renewed and ended" in checks["end of machines in us-east-1"].detail
+    assert "renewed and terminated" in checks["end of machines in us-east-1"].detail
 
 
 def test_doctor_compares_the_families_that_an_image_is_for_with_the_configured_types(account: Account) -> None:

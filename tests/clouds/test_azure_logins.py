@@ -131,7 +131,11 @@ except Exception as error:
     ("refusal", "said", "remedy"),
     [
         (SECRET, "not the client secret ID", "AZURE_CLIENT_SECRET to the value of a secret"),
-        ("AADSTS7000222: The provided client secret keys for app 'c' are expired.", "are expired", "make a new secret"),
+        (
+            "AADSTS7000222: The provided client secret keys for app 'c' are expired.",
+            "are expired",
+            "create a new secret",
+        ),
         ("AADSTS700016: Application with identifier 'c' was not found in the directory 't'.", "'c'", "AZURE_CLIENT_ID"),
         ("AADSTS90002: Tenant 't' not found.", "Tenant 't'", "AZURE_TENANT_ID"),
         ("AADSTS53003: Access has been blocked by Conditional Access policies.", "blocked", "administrator"),

@@ -156,7 +156,7 @@ def test_a_request_that_gcp_has_forgotten_makes_no_second_machine_either(project
 def test_what_a_used_token_has_launched_may_not_be_shown_yet(project: Project) -> None:
     project.gce.lag_s = 30
     project.connect().launch(spec())
-    with pytest.raises(UnavailableError, match="does not show yet"):
+    with pytest.raises(UnavailableError, match="does not yet show"):
         project.connect().launch(spec(user_data="other\n"))
 
 

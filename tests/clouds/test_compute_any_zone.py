@@ -144,7 +144,7 @@ def test_an_operation_that_cannot_be_watched_leaves_what_is_shown(project: Proje
 
 def test_where_a_machine_is_may_not_be_shown_yet(project: Project) -> None:
     project.gce.pending_s = project.gce.lag_s = 40
-    with pytest.raises(UnavailableError, match="does not show yet where"):
+    with pytest.raises(UnavailableError, match="does not show yet in which zone"):
         project.connect().launch_any(any_spec())
     project.clock.advance(40)
     landed = project.connect().launch_any(any_spec())
@@ -156,7 +156,7 @@ def test_a_refusal_after_the_launch_was_accepted_is_a_refusal_of_the_next_call(p
     fill(project, A)
     fill(project, B)
     project.gce.pending_s = 40  # longer than a launch is watched
-    with pytest.raises(UnavailableError, match="does not show yet where"):
+    with pytest.raises(UnavailableError, match="does not show yet in which zone"):
         project.connect().launch_any(any_spec())
     project.clock.advance(40)
     project.gce.pending_s = 0

@@ -62,7 +62,7 @@ def test_a_rule_that_lets_others_in_is_reported_and_removed(project: Project) ->
     open_rule |= {"source_ranges": ["0.0.0.0/0"], "allowed": [{"I_p_protocol": "tcp", "ports": ["22"]}]}
     project.connections.once("FirewallsClient", "insert_unary", firewall_resource=open_rule)
     (here, _) = project.connect().networks("tw-1")
-    assert here.missing == ("removal of the firewall's rule ssh",)
+    assert here.missing == ("removal of the firewall rule ssh",)
     with pytest.raises(SetupError):
         project.connect().launch(spec())
     project.connect().set_up("tw-1", lambda _: None)
@@ -94,10 +94,10 @@ def test_making_and_removing_goes_on_after_any_call_that_failed(
 
 def test_what_takes_long_is_told_and_goes_on(project: Project) -> None:
     project.gce.networks.takes_s = 60
-    with pytest.raises(UnavailableError, match="is being made"):
+    with pytest.raises(UnavailableError, match="is being created"):
         project.connect().set_up("tw-2", lambda _: None)
     project.clock.advance(60)
-    with pytest.raises(UnavailableError, match="is being made"):
+    with pytest.raises(UnavailableError, match="is being created"):
         project.connect().set_up("tw-2", lambda _: None)
     project.clock.advance(60)
     project.connect().set_up("tw-2", lambda _: None)

@@ -111,7 +111,7 @@ def test_a_new_image_does_not_make_a_repeated_launch_another_one(account: Accoun
 def test_what_a_used_token_has_launched_may_not_be_shown_yet(account: Account) -> None:
     account.ec2.lag_s = 30
     account.connect().launch(spec())
-    with pytest.raises(UnavailableError, match="does not show yet"):
+    with pytest.raises(UnavailableError, match="does not yet show"):
         account.connect().launch(spec(user_data="other\n"))
 
 

@@ -306,7 +306,7 @@ def test_what_comes_after_a_lost_answer_does_not_launch_in_another_way(account: 
     else:
         account.ec2.fleets.invalid = True
     for _ in range(2):
-        with pytest.raises(UnavailableError, match="may have taken one"):
+        with pytest.raises(UnavailableError, match="may have accepted one"):
             account.connect().launch_any(anywhere())
     account.ec2.denied, account.ec2.fleets.invalid = set(), False
     (machine,) = account.connect().find("token-1", "us-east-1")

@@ -114,7 +114,7 @@ def test_setting_up_and_taking_down_go_on_after_a_death_at_any_call(bare: Accoun
 def test_what_ec2_does_not_show_yet_is_not_made_twice(bare: Account) -> None:
     provider = bare.connect(regions=REGIONS[:1])
     bare.fails("CreateSubnet", answer=error("InvalidVpcID.NotFound", "The vpc ID 'vpc-1' does not exist", 400))
-    with pytest.raises(UnavailableError, match="does not know yet"):
+    with pytest.raises(UnavailableError, match="does not show yet"):
         provider.set_up("tw-1", quiet)
     nothing = '<DescribeVpcsResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><vpcSet/></DescribeVpcsResponse>'
     bare.fails("DescribeVpcs", answer=Response(200, nothing.encode(), "text/xml"))
@@ -137,7 +137,7 @@ def test_rules_that_somebody_added_and_parts_that_somebody_removed_are_seen_and_
     (found,) = bare.connect(regions=REGIONS[:1]).networks("tw-1")
     assert not found.ready
     assert found.missing[0] == "attachment of the internet gateway"
-    assert "removal of the firewall's rule for 0.0.0.0/0 port 22" in found.missing
+    assert "removal of the firewall rule for 0.0.0.0/0 port 22" in found.missing
     assert any(each.startswith("subnet in use1-az") for each in found.missing)
     bare.connect(regions=REGIONS[:1]).set_up("tw-1", quiet)
     assert bare.connect(regions=REGIONS[:1]).networks("tw-1")[0].ready
@@ -194,7 +194,7 @@ def test_nothing_that_a_machine_uses_is_removed(bare: Account) -> None:
 def test_without_a_network_nothing_is_launched_and_the_remedy_is_named(bare: Account) -> None:
     with pytest.raises(SetupError, match="there is no network in us-east-1") as raised:
         bare.connect().launch(spec())
-    assert (raised.value.scope, raised.value.hint) == ("region", "make it: tradewind up --cloud aws")
+    assert (raised.value.scope, raised.value.hint) == ("region", "create it: tradewind up --cloud aws")
     assert not bare.launches()
 
 

@@ -121,7 +121,7 @@ def test_what_is_written_while_it_is_removed_stays(project: Project) -> None:
 
 def test_a_name_that_somebody_else_has_is_a_named_error(project: Project) -> None:
     project.gce.buckets.others.add(NAME)
-    with pytest.raises(SetupError, match=f"the name {NAME} belongs to somebody else") as raised:
+    with pytest.raises(SetupError, match=f"the name {NAME} belongs to another account") as raised:
         make(project)
     assert "choose another name: store_root" in raised.value.hint
 

@@ -167,12 +167,12 @@ def test_what_is_written_while_it_is_removed_stays(account: Account) -> None:
 
 def test_a_name_that_another_account_has_is_a_named_error(account: Account) -> None:
     account.s3.others.add(account.name)
-    with pytest.raises(SetupError, match=f"the name {account.name} belongs to somebody else") as raised:
+    with pytest.raises(SetupError, match=f"the name {account.name} belongs to another account") as raised:
         account.make()
     assert "choose another name: store_root" in raised.value.hint
     hidden = refusal(404, "NoSuchBucket")  # it was made by another account between two calls
     account.server.faults.append(Fault(lambda request: "tagging" in request.query, 1, answer=hidden))
-    with pytest.raises(SetupError, match="belongs to somebody else"):
+    with pytest.raises(SetupError, match="belongs to another account"):
         account.make()
 
 

@@ -118,7 +118,7 @@ def test_a_declared_region_comes_first(google: Project, monkeypatch: pytest.Monk
 def test_a_name_that_is_taken_is_an_error_of_up_after_the_networks_are_there(google: Project) -> None:
     google.gce.buckets.others.add("my-bucket")
     told = run("up", "--cloud", "gcp", code=5)
-    assert "the name my-bucket belongs to somebody else" in told["error"]["message"]
+    assert "the name my-bucket belongs to another account" in told["error"]["message"]
     assert "choose another name" in told["error"]["hint"]
     assert google.gce.networks.parts
 
@@ -290,7 +290,7 @@ def test_a_folder_or_a_bucket_of_another_cloud_is_none_of_this_one(settings: Any
 def test_up_waits_no_longer_than_it_says(azure: tuple[Any, Installation]) -> None:
     account, installation = azure
     account.arm.storage.takes_s = 1e9
-    with pytest.raises(ProviderFailure, match=r"not finished after 600 s: Azure is still making"):
+    with pytest.raises(ProviderFailure, match=r"not finished after 600 s: Azure is still creating"):
         service.set_up(installation, ["azure"], quiet, clock=VirtualClock())
 
 

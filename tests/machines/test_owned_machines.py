@@ -441,7 +441,7 @@ def test_a_record_that_a_power_failure_took_does_not_keep_the_host_from_others(l
 def test_a_shell_that_asks_at_each_login(lab: Laboratory, tmp_path: Path) -> None:
     lab.hosts["asks"].run("echo 'read -p \"Which project? \" project' > ~/.bashrc")
     refused(
-        lab, tmp_path, SetupError, "the shell of asks reads what is meant for its", "only on a terminal", host="asks"
+        lab, tmp_path, SetupError, "the shell of asks reads the input meant for its", "only on a terminal", host="asks"
     )
 
 
@@ -453,11 +453,13 @@ def test_a_shell_that_greets_changes_nothing(lab: Laboratory, tmp_path: Path) ->
 
 def test_a_folder_for_temporary_files_that_is_read_only(lab: Laboratory, tmp_path: Path) -> None:
     lab.hosts["fixed"].run("mount -o remount,ro /tmp", user="root")
-    refused(lab, tmp_path, SetupError, "fixed: /tmp is read-only", "let this user write there", host="fixed")
+    refused(
+        lab, tmp_path, SetupError, "fixed: /tmp is read-only", "give this user write permission there", host="fixed"
+    )
 
 
 def test_another_architecture(lab: Laboratory, tmp_path: Path) -> None:
-    refused(lab, tmp_path, SetupError, "of architecture i686, not", "set architecture", python="python32")
+    refused(lab, tmp_path, SetupError, "of architecture i686, not", "change architecture", python="python32")
 
 
 def test_a_gpu_that_is_not_as_declared(lab: Laboratory, tmp_path: Path) -> None:

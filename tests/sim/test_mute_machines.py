@@ -73,7 +73,7 @@ def test_a_network_that_is_deleted_under_a_running_job_moves_it_to_where_there_i
 
     def refused(spec: LaunchSpec) -> tuple[str, ...]:
         if spec.offer_id == here.id:
-            raise SetupError("the network was deleted", hint="make it again: tradewind up --cloud x", scope="region")
+            raise SetupError("the network was deleted", hint="create it again: tradewind up --cloud x", scope="region")
         return launch(spec)
 
     monkeypatch.setattr(provider, "launch", refused)

@@ -1,4 +1,4 @@
-"""On-demand prices of AWS: from the pricing API if the account may use it, else from the public price list.
+"""On-demand prices of AWS: from the pricing API if the account may use it, otherwise from the public price list.
 
 The API needs a few pages per region. The public file of a region has hundreds of megabytes, so it is streamed, and only
 lines with GPUs are parsed. On-demand prices apply to a whole region: with an account there is one offer per zone that

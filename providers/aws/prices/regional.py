@@ -12,7 +12,7 @@ from providers.collect.facts import PollResult
 
 
 class RegionalPrices(ABC):
-    """`regions` restricts the account's enabled regions, `instance_types` the types, which then may be without GPUs.
+    """`regions` restricts the account's enabled regions, `instance_types` the types (which may then have no GPUs).
     `connect_s`, `read_s` (seconds) and `attempts` apply to each call.
     """
 

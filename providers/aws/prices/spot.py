@@ -33,7 +33,8 @@ Series = dict[tuple[str, str], dict[int, int]]
 
 
 class SpotPrices(RegionalPrices):
-    """Source `aws-spot`. The first poll of a region returns `backfill_days` of history, later ones what is new.
+    """Source `aws-spot`. The first poll of a region returns `backfill_days` of history, later polls return only new
+    changes.
 
     0 days: only the current prices. Raises ValueError for more days than AWS keeps.
     """

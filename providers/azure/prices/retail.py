@@ -27,7 +27,7 @@ SOURCE = "Azure Retail Prices"
 PRICES = "https://prices.azure.com/api/retail/prices"
 VERSION = "2023-01-01-preview"
 GPU_SIZES = "Standard_N"
-"""Names of all GPU machines start like this."""
+"""Names of all GPU machines start with this."""
 NOT_PLAIN = re.compile(r"low priority|windows|\bwin\b|cloud ?services|dedicated|expired", re.I)
 FOR_EVER = "9999-"
 MOST_PAGES = 200
@@ -35,7 +35,7 @@ MOST_PAGES = 200
 
 
 class _Meter(NamedTuple):
-    """The price in a row. Of several for one machine the greatest counts: a billed meter before one that is not
+    """The price in a row. If a machine has several, the greatest applies: a billed meter before an unbilled one
     ("non-primary meters are not used for charges"), then the latest start, then the highest price.
     """
 
@@ -48,7 +48,7 @@ class RetailPrices:
     """Source `azure-prices`. `subscription` True: omit what the account (AZURE_SUBSCRIPTION_ID) may not start.
 
     `currency` is what prices are requested in; rows in a currency other than USD are flagged unless `usd_per_unit`
-    gives its rate in USD. `only`: these sizes, by lower-case name, instead of those of the catalogue.
+    gives its rate in USD. `only`: these sizes, by lower-case name, instead of the catalogue's.
     """
 
     provider = "azure"
@@ -90,7 +90,7 @@ class RetailPrices:
 
     def _to_provider_error(self, error: Exception) -> ProviderError | None:
         if self._connections is None:
-            return None  # then Azure's libraries were not used
+            return None  # without a subscription, Azure's libraries are not used
         from providers.azure.session import to_provider_error
 
         return to_provider_error(error)
@@ -249,7 +249,7 @@ def _add(
     point = PricePoint(offer.id, meter.nano_usd_per_hour, meter.effective_at_ms, now_ms, SOURCE)
     reason = (refused or {}).get((name.lower(), capacity_type))
     if not meter.billed:
-        finding.flag(Flag.AMBIGUOUS, offer.id, "Azure bills by none of its meters in this region", offer, point)
+        finding.flag(Flag.AMBIGUOUS, offer.id, "Azure uses none of its meters for bills in this region", offer, point)
     elif reason is not None:
         finding.flag(Flag.NO_HARDWARE, offer.id, reason, offer, point)
     else:

@@ -69,7 +69,7 @@ class BillingCatalog:
             raise self._denied(error) from error
         except Exception as error:
             known = None if isinstance(error, ProviderError) else to_provider_error(error)
-            if self.key_refused is not None and isinstance(known, AuthError):  # google-auth has no token either
+            if self.key_refused is not None and isinstance(known, AuthError):  # google-auth has no token, either
                 raise self._denied(known) from error
             raise
 

@@ -20,7 +20,8 @@ from providers.price import PricePoint
 BACKFILL_DAYS = 90
 """History that a first poll requests."""
 _LAG = timedelta(hours=12)
-"""How far back the catalogue may lag: it refuses a time in the future, as sent by a clock that runs ahead."""
+"""How far the end of a request stays in the past: the catalogue refuses a future time, which a fast clock would
+send."""
 
 
 class ListHistory(CatalogSource):

@@ -1,4 +1,4 @@
-"""List prices of GCP, on-demand and spot: the Billing Catalog's SKUs for machine types that zones really offer.
+"""List prices of GCP, on-demand and spot: the Billing Catalog's SKUs for machine types that zones actually offer.
 
 GCP has SKUs for regions without the hardware, at a ninth of the usual price. So a machine type has a price here only if
 the Compute API lists it in a zone.
@@ -64,12 +64,12 @@ class CatalogSource(ABC):
         return self._only or listed_regions(self._connections)
 
     def poll(self, region: str, now_ms: int, since_ms: int | None) -> PollResult:
-        """All that the catalogue says about one region."""
+        """All prices of one region in the catalogue."""
         return gather(region, lambda finding: self._read(finding, now_ms, since_ms), to_provider_error)
 
     @abstractmethod
     def _read(self, finding: Finding, now_ms: int, since_ms: int | None) -> None:
-        """Add what is known about a region."""
+        """Add the prices of a region."""
 
     def _skus(self, finding: Finding, period: Mapping[str, str] | None = None) -> Iterator[dict[str, Any]]:
         """The SKUs of Compute Engine. `period` (startTime, endTime) requests the versions of that time. Raises
@@ -126,8 +126,8 @@ class ListPrices(CatalogSource):
 
 
 def machines_in(connections: Connections, zone: str, finding: Finding, only: Sequence[str] = ()) -> list[Machine]:
-    """The machine types that a zone really offers: of `only`, else all with GPUs. Those with an unknown GPU are
-    flagged."""
+    """The machine types that a zone actually offers: those of `only`, or else all with GPUs. Those with an unknown GPU
+    are flagged."""
     shapes_of_only = "|".join(sorted({name.partition("+")[0] for name in only}))
     wanted = f'name eq "({shapes_of_only})"' if only else WANTED
     rows = connections.list("MachineTypesClient", finding.page, zone=zone, filter=wanted, max_results=500)
@@ -152,7 +152,7 @@ def machines_in(connections: Connections, zone: str, finding: Finding, only: Seq
             found.append(machine)
         else:
             subject = f"gcp/{finding.region}/{zone}/{row.name}"
-            finding.flag(Flag.UNKNOWN_GPU, subject, f"its GPU is unknown to us: {accelerator}")
+            finding.flag(Flag.UNKNOWN_GPU, subject, f"its GPU is not in Tradewind's list: {accelerator}")
     for card in cards:
         if card.name not in GPUS:
             continue
@@ -177,7 +177,8 @@ def sold_as(machine: Machine) -> Iterator[CapacityType]:
 
 
 def offer_of(region: str, zone: str, machine: Machine, capacity_type: CapacityType) -> Offer:
-    """The offer of a machine type in a zone. Its `gpu` is None if it has none, or none of providers.hardware."""
+    """The offer of a machine type in a zone. Its `gpu` is None if it has no GPU, or one that providers.hardware does
+    not list."""
     gpu = canonical_gpu(GPUS[machine.accelerator][0]) if machine.accelerator else None
     memory_bytes = machine.memory_mib << 20
     return Offer("gcp", region, zone, machine.name, gpu, machine.gpu_count, machine.vcpu, memory_bytes, capacity_type)

@@ -49,7 +49,7 @@ GPUS = {
 KNOWN_GPUS = frozenset().union(*(words for _, words in GPUS.values()))
 UNIT = re.compile(r"(?P<count>[1-9]\d{0,6})? ?(?:(?P<size>[KMGT]i?By)\.)?(?P<time>s|min|h|d|mo)", re.ASCII)
 TIMES = {"s": Fraction(1, 3600), "min": Fraction(1, 60), "h": Fraction(1), "d": Fraction(24), "mo": Fraction(730)}
-"""In hours. A month is GCP's: SSD is priced by it."""
+"""Usage units in hours. The month is GCP's, which prices SSD by it."""
 SIZES = {
     **{f"{letter}iBy": Fraction(1024) ** (power - 3) for power, letter in enumerate("KMGT", 1)},
     **{f"{letter}By": Fraction(1000**power, 1 << 30) for power, letter in enumerate("KMGT", 1)},
@@ -63,8 +63,8 @@ WHOLE_SLICE = {"a4"}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine type of a zone. `accelerator` is GCP's name of its GPU, "" if there is none; `local_ssd_gib` are the
-    disks that always come with it.
+    """A machine type of a zone. `accelerator` is GCP's name of its GPU, "" if there is none; `local_ssd_gib` is the
+    size of the disks that always come with it.
     """
 
     name: str

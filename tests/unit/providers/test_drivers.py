@@ -49,10 +49,25 @@ def test_an_image_that_fits_or_says_nothing_is_told(
 @pytest.mark.parametrize(
     ("text", "gpus", "torch_cuda", "says"),
     [
-        ("pytorch-2-4-cu124-nvidia-550", ["H100", "B200"], None, "its driver 550 does not know B200, which needs 570"),
+        (
+            "pytorch-2-4-cu124-nvidia-550",
+            ["H100", "B200"],
+            None,
+            "its driver 550 does not support B200, which needs 570",
+        ),
         ("common-cu128-nvidia-570", ["H100"], 13, "its driver 570 is too old for torch with CUDA 13, which needs 580"),
-        ("common-cu129-nvidia-595", ["V100"], None, "its driver 595 no longer knows V100, for which 580 is the last"),
-        ("pytorch-2-9-cu130-nvidia-580", ["P100"], None, "torch with CUDA 13 cannot use P100, for which CUDA 12 is"),
+        (
+            "common-cu129-nvidia-595",
+            ["V100"],
+            None,
+            "its driver 595 no longer supports V100; the last one that does is 580",
+        ),
+        (
+            "pytorch-2-9-cu130-nvidia-580",
+            ["P100"],
+            None,
+            "torch with CUDA 13 cannot use P100; the last CUDA that supports it is 12",
+        ),
         ("common-cu128", ["V100"], 13, "torch with CUDA 13 cannot use V100"),
     ],
 )

@@ -127,4 +127,4 @@ def test_the_program_of_a_machine_needs_nothing_but_the_standard_library() -> No
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", checked], input=program("azure"), text=True, capture_output=True, check=True
     )
-    assert "its time is over" in done.stderr
+    assert "its time to live is over" in done.stderr

@@ -78,7 +78,7 @@ def test_the_program_of_a_machine_needs_only_its_own_text() -> None:
         [sys.executable, "-I", "-S", "-", "0"], input=text, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "its time is over" in done.stderr
+    assert "its time to live is over" in done.stderr
 
 
 def test_the_agent_of_a_machine_on_gcp_looks_for_notices(monkeypatch: pytest.MonkeyPatch) -> None:

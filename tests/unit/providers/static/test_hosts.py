@@ -60,7 +60,7 @@ def test_declarations_survive_as_text() -> None:
         ({"gpu": "H900"}, "gpu is 'H900', which is not a known GPU"),
         ({"gpu": "A100"}, "A100-40GB or A100-80GB: name one of them"),
         ({"gpu": "SIM-S"}, "not a known GPU"),
-        ({"gpus": 2}, "gpus is given, but not their kind"),
+        ({"gpus": 2}, "gpus is set, but gpu is not"),
         ({"gpu": "T4", "gpus": 3, "slots": 2}, "3 GPUs cannot be shared equally by 2 slots"),
         ({"slots": 32}, "16 CPU cores are not enough for 32 slots"),
         ({"slots": 0}, "slots must be a whole number"),
