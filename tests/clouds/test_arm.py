@@ -327,7 +327,7 @@ def test_an_image_that_does_not_exist(account: Account) -> None:
 def test_a_resource_group_that_does_not_exist(account: Account) -> None:
     account.arm.networks.groups.clear()
     provider = account.connect()
-    with pytest.raises(SetupError, match="missing are resource group") as raised:
+    with pytest.raises(SetupError, match="missing: resource group") as raised:
         provider.launch(spec())
     assert "tradewind up" in raised.value.hint
     assert provider.list_owned("tw-1") == []

@@ -264,7 +264,7 @@ def test_doctor_compares_the_driver_that_the_images_name_states_with_the_gpus(pr
     gce.image = gce.family = "pytorch-2-4-cu124-nvidia-550"
     wrong = found("a4-highgpu-8g")
     assert (wrong.works, wrong.needed) == (False, False)
-    assert "550 does not know B200" in wrong.detail
+    assert "550 does not support B200" in wrong.detail
     assert "providers.gcp.image" in wrong.remedy
 
 

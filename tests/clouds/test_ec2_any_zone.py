@@ -407,7 +407,7 @@ def test_a_record_that_is_not_shown_yet_is_asked_for_again(account: Account) -> 
     for zone in (A, B):
         provider._networks.place("tw-1", "us-east-1", zone)  # it looks for templates too
     account.fails("DescribeLaunchTemplates", answer=absent, times=None)
-    with pytest.raises(UnavailableError, match="does not show yet"):
+    with pytest.raises(UnavailableError, match="does not yet show"):
         provider.launch_any(anywhere())
     assert len(account.ec2.instances) == 1
 
