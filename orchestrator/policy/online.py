@@ -141,7 +141,7 @@ class _Budget(_Deadline):
 
     def __init__(self, budget_usd: float, *, cheapest: bool) -> None:
         if isinstance(budget_usd, bool) or not isinstance(budget_usd, int | float):
-            raise ValueError(f"a budget is a number of US$, not {budget_usd!r}")
+            raise ValueError(f"invalid budget: {budget_usd!r}; it must be a number of US$")
         require_numbers("budget", (budget_usd,))
         self._budget_usd, self._cheapest = budget_usd, cheapest
         self.name = NAME if cheapest else BUDGET

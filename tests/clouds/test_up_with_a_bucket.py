@@ -260,7 +260,7 @@ def test_a_bucket_that_is_kept_keeps_its_resource_group(azure: tuple[Any, Instal
 
 def test_the_storage_account_must_be_named(azure: tuple[Any, Installation]) -> None:
     _, installation = azure
-    with pytest.raises(UsageError, match="not named") as raised:
+    with pytest.raises(UsageError, match="is not known") as raised:
         store_bucket(installation, "azure", {})
     assert raised.value.hint == "set AZURE_STORAGE_ACCOUNT_NAME"
 

@@ -114,7 +114,7 @@ def test_a_budget_that_cannot_keep_the_deadline_is_kept_itself():
 
 @pytest.mark.parametrize("usd", [-1.0, float("nan"), float("inf"), "5", True])
 def test_a_budget_must_be_a_finite_amount(usd):
-    with pytest.raises(ValueError, match="a budget is"):
+    with pytest.raises(ValueError, match="invalid budget"):
         spend(hourly([[1] * 80]), usd)
 
 

@@ -84,7 +84,7 @@ def test_the_dashboard_shows_no_forecast_that_is_too_old_for_the_queue(
     wanted = queue if later_s == 0.0 else dict.fromkeys(queue)
     for views in (job_table(home.installation).jobs, first.running):
         assert {view.id: view.forecast for view in views} == wanted
-        assert all("lately" in view.no_forecast for view in views if view.forecast is None)
+        assert all("no recent decision" in view.no_forecast for view in views if view.forecast is None)
     assert first.expected.to_go_nano_usd == sum(known.cost_nano_usd for known in wanted.values() if known)
 
 
