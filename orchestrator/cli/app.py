@@ -102,10 +102,8 @@ def _exit_code(error: Exception, invocation: Invocation) -> int:
         return 0 if invocation.stored else READER_GONE
     if invocation.only_a_warning(error):
         return 0
-    parsed = isinstance(error, TradewindError) or hasattr(
-        error, "format_message"
-    )  # the latter is raised by the option parser
-    return invocation.fail(error, error.exit_code if parsed else 1)  # type: ignore[attr-defined]
+    has_code = isinstance(error, TradewindError) or hasattr(error, "format_message")  # an error of the option parser
+    return invocation.fail(error, error.exit_code if has_code else 1)  # type: ignore[attr-defined]
 
 
 app = Commands(

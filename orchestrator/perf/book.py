@@ -150,9 +150,9 @@ class PerfBook:
     def evidence(self, job: Job, kinds: Iterable[InstanceKind] = ()) -> Evidence:
         """The best evidence of the job's speed on some of these kinds (none given: on any).
 
-        A rate on a processor or on a simulated GPU is no evidence of one on a real GPU, and the reverse: the ratio
-        between them is known only within a factor of twenty. Other jobs of its program with different settings do not
-        count: their steps may be a different amount of work.
+        A rate on a CPU or a simulated GPU does not count for real GPUs, nor a rate on a real GPU for the others: the
+        ratio between them is known only within a factor of twenty. Other jobs of its program with different settings
+        do not count: their steps may be a different amount of work.
         """
         known = self._of(job)
         sides = {_on_host(kind) for kind in kinds} or {False, True}

@@ -202,7 +202,7 @@ def _worth(worth: UnitWorth) -> str:
 def _compared(view: GroupPlanView, without: Without) -> str:
     supposed = ", ".join(clean(each) for each in view.supposed)
     if without.cost_nano_usd is None:
-        return f"this plan needs {supposed}; without it there is no plan: {clean(without.why_not)}"
+        return f"this plan needs {supposed}; without it, no plan is possible: {clean(without.why_not)}"
     change = view.cost_nano_usd - without.cost_nano_usd
     less = "less" if change < 0 else "more"
     before = "-" if without.finish_at_ms is None else span((without.finish_at_ms - view.at_ms) / 1000)
