@@ -242,9 +242,10 @@ def _of_market(market: str, done: Sequence[Done]) -> Iterator[Claim]:
     in_time = [
         name for name in RULES if not any(each.missed for each in done if each.policy == name and _due(each.job))
     ]
-    best = min(in_time, key=lambda name: total(done, name, _due))
-    beside = total(done, OURS, _due) / total(done, best, _due)
-    yield Claim(f"{market}: with a deadline, over the best rule ({best})", beside, "x", 0.95)
+    for what, group in (("with a deadline", _due), ("with a deadline or none", _free)):
+        best = min(in_time, key=lambda name: total(done, name, group))
+        beside = total(done, OURS, group) / total(done, best, group)
+        yield Claim(f"{market}: {what}, over the best rule ({best})", beside, "x", 0.95)
     settled = total(done, "static spot", _alone)
     yield Claim(f"{market}: cheapest alone, over static spot", total(done, OURS, _alone) / settled, "x", 1.0)
     missed = [each for each in done if each.policy == OURS and each.missed]
