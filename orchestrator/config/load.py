@@ -57,7 +57,7 @@ class _Given:
             yield self.problem(str(error), error.hint if isinstance(error, BadSetting) else self._example())
             return
         for below, message, hint in error.problems:
-            name = f"{self.name}.{below}"
+            name = f"{self.name}.{below}" if below else self.name
             line, column = (0, 0) if self.file is None else self.file.position(name)
             yield Problem(self.source, line, column, name, message, hint)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,22 +37,14 @@ def read_owned_hosts(value: object) -> OwnedHosts:
     """Parse the value of the setting. Raises ValueError, FieldErrors."""
     if isinstance(value, OwnedHosts):
         return value
-    from providers.static.hosts import read_hosts
+    from providers.static.hosts import HostsError, read_hosts
 
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
             raise BadSetting('must be JSON such as {"desk1": {"address": "desk1.lan", "vcpus": 16, ...}}') from None
-    problems = []
-    for name, table in value.items() if isinstance(value, Mapping) else ():
-        try:
-            read_hosts({name: table})
-        except ValueError as error:
-            problems.append((str(name), str(error).removeprefix(f"{name}: "), ""))
-    if problems:
-        raise FieldErrors(problems)
     try:
         return OwnedHosts(read_hosts(value))
-    except ValueError as error:
-        raise BadSetting(str(error)) from error
+    except HostsError as error:
+        raise FieldErrors(error.problems) from None

@@ -415,9 +415,13 @@ memory_gb = 64
 """
     assert problems_of(home, toml=toml) == [
         'tradewind.toml:1:2: polcy: unknown setting (did you mean "policy"?)',
-        "tradewind.toml:7:2: providers.static.hosts.b: vcpus must be a whole number from 1 to 2147483648",
-        "tradewind.toml:11:2: providers.static.hosts.C: 'C' is not a valid name of a host: lower-case letters, digits "
-        "and dashes, at most 40",
+        "tradewind.toml:9:1: providers.static.hosts.b.vcpus: must be a whole number from 1 to 2147483648 "
+        '(write it like "vcpus = 16")',
+        "tradewind.toml:11:2: providers.static.hosts.C: is not a valid name of a host "
+        "(use lower-case letters, digits and dashes, at most 40)",
+        'tradewind.toml:11:2: providers.static.hosts.C: address is missing (add address = "desk1.lan")',
+        "tradewind.toml:11:2: providers.static.hosts.C: vcpus is missing (add vcpus = 16)",
+        "tradewind.toml:11:2: providers.static.hosts.C: memory_gb is missing (add memory_gb = 64)",
     ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.config import load_config
 from orchestrator.errors import SpecError
-from providers.static.hosts import as_tables, read_hosts
+from providers.static.hosts import HostsError, as_tables, read_hosts
 
 DESK = {"address": "desk1.lan", "vcpus": 16, "memory_gb": 64}
 
@@ -39,7 +39,9 @@ def test_equal_hosts_of_a_region_are_one_offer() -> None:
     lab = {**DESK, "region": "lab"}
     one, two = read_hosts({"one": lab, "two": {**lab, "address": "desk2.lan", "slots": 1}})
     assert one.offer == two.offer
-    with pytest.raises(ValueError, match="one and two are the same offer"):
+    with pytest.raises(
+        ValueError, match=r"two: is the same offer as one .*differs in price or memory .make them equal"
+    ):
         read_hosts({"one": lab, "two": {**lab, "price_per_hour": 1}})
 
 
@@ -51,32 +53,59 @@ def test_declarations_survive_as_text() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"adress": "x"}, "desk1: unknown option 'adress'"),
-        ({"address": "-oProxyCommand=x"}, "address is '-oProxyCommand=x', which is not a host name or an IP address"),
-        ({"address": ""}, "address must be text"),
-        ({"user": "a b"}, "user is 'a b'"),
-        ({"port": 0}, "port must be a whole number from 1 to 65535"),
-        ({"port": True}, "port must be a whole number"),
-        ({"gpu": "H900"}, "gpu is 'H900', which is not a known GPU"),
+        ({"adress": "x"}, 'desk1.adress: unknown option (did you mean "address"?)'),
+        ({"colour": "x"}, "desk1.colour: unknown option (one of address, vcpus, memory_gb, user, port, "),
+        (
+            {"address": "-oProxyCommand=x"},
+            "desk1.address: '-oProxyCommand=x' is not a host name or an IP address "
+            '(write it like address = "desk1.lan")',
+        ),
+        ({"address": ""}, "desk1.address: must be text and not empty"),
+        ({"user": "a b"}, "desk1.user: 'a b' is not a user's name (write it like user = \"ada\")"),
+        ({"port": 0}, 'desk1.port: must be a whole number from 1 to 65535 (write it like "port = 22")'),
+        ({"port": True}, "desk1.port: must be a whole number"),
+        ({"gpu": "H900"}, "desk1.gpu: 'H900' is not a known GPU (write it like gpu = \"RTX-4090\")"),
         ({"gpu": "A100"}, "A100-40GB or A100-80GB: name one of them"),
         ({"gpu": "SIM-S"}, "not a known GPU"),
-        ({"gpus": 2}, "gpus is set, but gpu is not"),
-        ({"gpu": "T4", "gpus": 3, "slots": 2}, "3 GPUs cannot be shared equally by 2 slots"),
-        ({"slots": 32}, "16 CPU cores are not enough for 32 slots"),
-        ({"slots": 0}, "slots must be a whole number"),
-        ({"memory_gb": "64"}, "memory_gb must be a number"),
-        ({"price_per_hour": -1}, "price_per_hour must be a number from 0"),
-        ({"price_per_hour": float("nan")}, "price_per_hour must be a number"),
-        ({"region": "My Lab"}, "region is 'My Lab', which is not a label"),
-        ({"folder": "scratch"}, "folder is 'scratch', which is not an absolute path"),
-        ({"host_key": "AAAA"}, "host_key is 'AAAA', which is not a public key"),
-        ({"host_key": "ssh-ed25519 AAAA", "known_hosts": "x"}, "host_key excludes known_hosts"),
-        ({"accept_new_host_key": "yes"}, "accept_new_host_key must be true or false"),
-        ({"python": "py\nthon"}, "python must be text"),
+        ({"gpu": 8}, "desk1.gpu: 8 is not a known GPU"),
+        ({"gpus": 2}, 'desk1.gpus: is set, but gpu is not (add the kind, such as gpu = "RTX-4090")'),
+        (
+            {"gpu": "T4", "gpus": 3, "slots": 2},
+            "desk1.slots: 3 GPUs cannot be shared equally by 2 slots (make gpus a multiple of slots)",
+        ),
+        ({"slots": 32}, "desk1.slots: 16 CPU cores are not enough for 32 slots (set at most 16)"),
+        ({"slots": 0}, "desk1.slots: must be a whole number from 1 to 64"),
+        (
+            {"memory_gb": "64 GB"},
+            'desk1.memory_gb: must be a number from 0.1 to 1,000,000 (write it like "memory_gb = 64")',
+        ),
+        ({"price_per_hour": -1}, "desk1.price_per_hour: must be a number from 0"),
+        ({"price_per_hour": float("nan")}, "desk1.price_per_hour: must be a number"),
+        ({"region": "My Lab"}, "desk1.region: 'My Lab' is not a label"),
+        ({"folder": "scratch"}, "desk1.folder: 'scratch' is not an absolute path"),
+        ({"host_key": "AAAA"}, "desk1.host_key: 'AAAA' is not a public key"),
+        ({"host_key": "ssh-ed25519 AAAA", "known_hosts": "x"}, "desk1.host_key: excludes known_hosts"),
+        ({"accept_new_host_key": "yes"}, "desk1.accept_new_host_key: must be true or false"),
+        ({"python": "py\nthon"}, "desk1.python: must be text"),
+        ({"peer_address": "desk1"}, "desk1.peer_address: 'desk1' is not an IPv4 address"),
     ],
 )
-def test_a_wrong_option_is_named(options: dict[str, object], said: str) -> None:
+def test_a_wrong_option_is_named_with_its_remedy(options: dict[str, object], said: str) -> None:
     assert said in wrong(**options)
+    assert wrong(**options).endswith(")")
+
+
+def test_every_mistake_of_every_host_is_reported() -> None:
+    with pytest.raises(HostsError) as raised:
+        read_hosts({"one": {"adress": "one.lan", "vcpus": "4", "memory_gb": 8}, "two": 3, "three": {}})
+    assert [(field, message) for field, message, _ in raised.value.problems] == [
+        ("one.adress", "unknown option"),
+        ("one.vcpus", "must be a whole number from 1 to 2147483648"),
+        ("two", "must be a table of the host's options"),
+        ("three", "address is missing"),
+        ("three", "vcpus is missing"),
+        ("three", "memory_gb is missing"),
+    ]
 
 
 @pytest.mark.parametrize("missing", ["address", "vcpus", "memory_gb"])
@@ -110,8 +139,22 @@ def test_a_mistake_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as raised:
         load(tmp_path, '\n[providers.static.hosts.desk1]\naddress = "desk1"\nvcpus = 4\n')
     (problem,) = raised.value.problems
-    found = (problem.line, problem.field, problem.message)
-    assert found == (2, "providers.static.hosts.desk1", "memory_gb is missing")
+    found = (problem.line, problem.field, problem.message, problem.hint)
+    assert found == (2, "providers.static.hosts.desk1", "memory_gb is missing", "add memory_gb = 64")
+
+
+def test_a_wrong_option_is_reported_at_its_own_line(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as raised:
+        load(tmp_path, '[providers.static.hosts.desk1]\naddress = "desk1"\nvcpus = "4"\nmemory_gb = "8 GB"\n')
+    assert [(each.line, each.field) for each in raised.value.problems] == [
+        (3, "providers.static.hosts.desk1.vcpus"),
+        (4, "providers.static.hosts.desk1.memory_gb"),
+    ]
+
+
+def test_hosts_that_are_no_tables_are_a_mistake_with_an_example(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"hosts: must be a table for each host .write its options below .providers"):
+        load(tmp_path, "[providers.static]\nhosts = 3\n")
 
 
 def test_static_without_hosts_is_a_mistake(tmp_path: Path) -> None:
