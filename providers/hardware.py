@@ -225,6 +225,8 @@ _NOISE = frozenset(
 )
 _MEMORY = re.compile(r"^(\d+)(?:GB|GIB|G)$")
 _FORM = re.compile(r"^(SXM|PCIE|NVL)\d?$")
+_COUNT_FIRST = re.compile(r"\s*(?P<count>[1-9]\d{0,3})\s*[xX*]\s*(?P<kind>[^\s:]+)")
+_COUNT_LAST = re.compile(r"\s*(?P<kind>[^\s:]+?)\s*[xX*]\s*(?P<count>[1-9]\d{0,3})\s*$")
 _COUNT = re.compile(r"^\d+X(?=$|[A-Z])")
 _MEMORY_TOLERANCE = 0.1  # B300: 262 or 288 GB; B200: 180 or 192 GB, depending on how a cloud counts
 _SAME = {
@@ -311,6 +313,19 @@ def canonical_gpu(name: str) -> str | None:
 
 
 @lru_cache(maxsize=4096)
+def gpus_counted(text: str) -> tuple[str, int] | None:
+    """The name and the number of GPUs that a person gives as one word; None if `text` has another form.
+    `gpus_named` ignores the number.
+
+    >>> gpus_counted("8xH100"), gpus_counted("a100 x 4"), gpus_counted("RTX4090")
+    (('H100', 8), ('a100', 4), None)
+    """
+    for found in (_COUNT_FIRST.match(text), _COUNT_LAST.match(text)):
+        if found and gpus_named(found["kind"]):
+            return found["kind"], int(found["count"])
+    return None
+
+
 def gpus_named(name: str) -> tuple[str, ...]:
     """The canonical names of all GPUs that a person may mean by `name`; empty if it is unknown.
 

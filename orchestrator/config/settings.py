@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from orchestrator.config.projects import Projects, read_projects
 from orchestrator.config.values import (
     LAST_PORT,
     BadSetting,
+    FieldErrors,
     Setting,
     names,
     number,
@@ -102,30 +104,42 @@ def _sources(value: object) -> PriceSources:
             value = json.loads(value)
         except ValueError:
             raise BadSetting('must be JSON such as {"aws-spot": {"regions": ["eu-west-1"]}}') from None
-    if not isinstance(value, Mapping) or not all(isinstance(options, Mapping) for options in value.values()):
-        raise BadSetting("must be tables of options by source, such as [prices.sources.aws-spot]")
+    if not isinstance(value, Mapping):
+        raise BadSetting("must be tables of options by source", _TABLE_OF_SOURCE)
+    problems: list[tuple[str, str, str]] = []
     for name, options in value.items():
-        _check_source(name, options)
+        if isinstance(options, Mapping):
+            problems += _wrong_source(str(name), options)
+        else:
+            problems.append((str(name), "must be a table of the source's options", _TABLE_OF_SOURCE))
+    if problems:
+        raise FieldErrors(problems)
     return PriceSources(value)
 
 
-def _check_source(name: str, options: Mapping[str, Any]) -> None:
-    from providers.collect.sources import source_kind
+_TABLE_OF_SOURCE = 'write them below a name, such as [prices.sources.aws-spot] or [prices.sources."feed:verda"]'
+
+
+def _wrong_source(name: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """The field below the setting, what is wrong, and the remedy, of each mistake."""
+    from providers.collect.sources import wrong_options
     from providers.errors import NotFoundError
 
     try:
-        source_kind(name)
+        wrong = list(wrong_options(name, {key: each for key, each in options.items() if key != "every_s"}))
     except NotFoundError as error:
-        raise BadSetting(str(error), error.hint) from None
-    if name.partition(":")[0] == "feed" and (not name.partition(":")[2] or not isinstance(options.get("at"), str)):
-        raise BadSetting(f'{name}: a feed needs a table [prices.sources."feed:NAME"] that sets `at` to a path or URL')
+        yield name, str(error), error.hint
+        return
+    kind, _, label = name.partition(":")
+    if kind == "feed" and not label:
+        yield name, "has no name", 'write [prices.sources."feed:NAME"]'
+    if kind == "feed" and "at" not in options:
+        yield name, "at is missing", 'add the path or URL of the prices, such as at = "prices.csv"'
     every_s = options.get("every_s", 1)
-    if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not every_s >= 1:
-        raise BadSetting(f"{name}: every_s must be a number of seconds, at least 1")
-    try:
-        json.dumps(dict(options), allow_nan=False)
-    except (TypeError, ValueError):
-        raise BadSetting(f"{name}: options must be text, numbers, booleans, or lists or tables of these") from None
+    if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not 1 <= every_s < math.inf:
+        yield f"{name}.every_s", "must be a number of seconds, at least 1", 'write it like "every_s = 900"'
+    for option, message, remedy in wrong:
+        yield f"{name}.{option}", message, remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

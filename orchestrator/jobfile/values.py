@@ -17,7 +17,7 @@ from orchestrator.jobfile.program.entrypoint import ENTRY_PATTERN, entry_hint
 from orchestrator.jobfile.units import BadValueError, quoted
 from orchestrator.model import LEAST_RATE, MOST_RATE, GpuRequest, is_id
 from providers import hardware
-from providers.hardware import GPUS, gpus_named
+from providers.hardware import GPUS, gpus_counted, gpus_named
 from providers.offer import CapacityType
 
 MOST_LABELS = 64  # every event and ledger entry of the job carries them
@@ -122,6 +122,8 @@ def _few_labels(labels: dict[str, str]) -> dict[str, str]:
 
 def _gpus(value: object) -> tuple[GpuRequest, ...]:
     """All kinds of GPU that an entry such as `A100:8` means."""
+    if (hint := _counted_hint(value)) is not None:
+        raise BadValueError(f"{quoted(value)} is not a GPU with a count", hint)
     name, colon, count = _text(value).partition(":")
     if colon and not re.fullmatch(r"\s*[1-9]\d{0,3}\s*", count, re.ASCII):
         raise BadValueError(f"{quoted(value)} is not a GPU with a count", _count_hint(name, count))
@@ -130,6 +132,18 @@ def _gpus(value: object) -> tuple[GpuRequest, ...]:
         hint = did_you_mean(name.strip(), GPUS) or f"known: {', '.join(GPUS)}"
         raise BadValueError(f"unknown GPU {quoted(name.strip())}", hint)
     return tuple(GpuRequest(kind, int(count) if colon else 1) for kind in kinds)
+
+
+def _counted_hint(value: object) -> str | None:
+    """What to write for a bare number, or for a count in another form, such as `8xH100`; None if `value` is neither."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if text.strip().isdecimal():
+        kinds = gpus_named(text)
+        if kinds and isinstance(value, str):
+            return None
+        return f'write "{kinds[0]}"' if kinds else f'name the kind, such as "H100:{text.strip()}"'
+    found = gpus_counted(text)
+    return found and f'write "{found[0]}:{found[1]}"'
 
 
 def _count_hint(name: str, count: str) -> str:
@@ -235,13 +249,13 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
 def read_objective(value: object) -> object:
     """`cheapest`, `fastest` -> their weights; a mapping is read by the section of that name."""
     if isinstance(value, str):
+        if "cost" in value and "time" in value:
+            raise BadValueError(f"{quoted(value)} is not a valid objective", f"write weights, such as {_WEIGHTS}")
         _OBJECTIVES(value)
         return {"cost": float(value == "cheapest"), "time": float(value == "fastest")}
     if isinstance(value, dict):
         return value
-    raise BadValueError(
-        f"{quoted(value)} is not a valid objective", "write cheapest, fastest or {cost: 0.7, time: 0.3}"
-    )
+    raise BadValueError(f"{quoted(value)} is not a valid objective", f"write cheapest, fastest or {_WEIGHTS}")
 
 
 def _deadline(value: object, info: ValidationInfo) -> tuple[float | None, int | None]:
@@ -256,6 +270,7 @@ def _deadline(value: object, info: ValidationInfo) -> tuple[float | None, int | 
     return after_s, at_ms
 
 
+_WEIGHTS = "{cost: 0.7, time: 0.3}"
 _CHEAPEST, _FASTEST = ('write "objective: cheapest"', 'write "objective: fastest"')
 _ONE_JOB = f"the objective of a job file is for this job only; {_CHEAPEST}"
 _OBJECTIVES = _one_of(

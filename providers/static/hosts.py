@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from providers.hardware import GB, GPUS, gpus_named
+from providers.hardware import GB, GPUS, gpus_counted, gpus_named
 from providers.money import usd
 from providers.offer import CapacityType, Offer
 
@@ -264,6 +264,8 @@ def _yes_no(value: object) -> bool:
 
 
 def _gpu(value: object) -> str:
+    if isinstance(value, str) and (counted := gpus_counted(value)):
+        raise ValueError(f"{value!r} has a number: write it as gpus = {counted[1]}")
     kinds = gpus_named(value) if isinstance(value, str) else ()
     real = [kind for kind in kinds if not GPUS[kind].simulated]
     if not real:

@@ -387,7 +387,7 @@ class Broken:
 
 
 def test_a_fault_of_our_own_is_confined_to_its_region_and_asks_to_be_reported(monkeypatch):
-    monkeypatch.setitem(KINDS, "broken", SourceKind("tests.clouds.test_collecting:Broken", 60))
+    monkeypatch.setitem(KINDS, "broken", SourceKind("tests.clouds.test_collecting:Broken", 60, {}))
     out = io.StringIO()
     run([Task("broken", {})], 2, out, VirtualClock())
     ended = [message for message in map(decode, out.getvalue().splitlines()) if isinstance(message, Ended)]

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.services.offers.views import OfferRow
-from providers.hardware import GPUS, gpus_named
+from providers.hardware import GPUS, gpus_counted, gpus_named
 from providers.money import NANO_USD, format_usd, usd
 
 Range = tuple[float | None, float | None]
@@ -171,6 +171,8 @@ def _gpus(text: str) -> tuple[tuple[str, ...], Range | None]:
     name, colon, count = text.partition(":")
     if colon and not _COUNTS.fullmatch(count.strip()):
         raise UsageError(f"--gpu {text} is not valid", hint="write it like H100:8 or H100:1..8")
+    if not colon and (counted := gpus_counted(name)):
+        raise UsageError(f"--gpu {text} is not valid", hint=f"write {counted[0]}:{counted[1]}")
     kinds = gpus_named(name)
     if not kinds:
         _refuse_if_priced(name)

@@ -333,18 +333,63 @@ def test_price_sources_are_tables_of_options_with_paths_relative_to_their_file(
         ('[prices]\nclouds = ["ibm"]', "tradewind.toml:2:1: prices.clouds: 'ibm' is not one of aws, gcp, azure"),
         (
             "[prices.sources.aws-spots]\n",
-            "tradewind.toml:1:2: prices.sources: there is no price source named 'aws-spots'",
+            "tradewind.toml:1:2: prices.sources.aws-spots: there is no price source named 'aws-spots' "
+            "(did you mean 'aws-spot'? known: ",
         ),
-        ('[prices.sources."feed:verda"]\nurl = "x"', "tradewind.toml:1:2: prices.sources: feed:verda: a feed needs "),
-        ("[prices.sources.aws-spot]\nevery_s = 0", "every_s must be a number of seconds, at least 1"),
-        ("[prices.sources]\naws-spot = 3", "must be tables of options by source"),
+        (
+            '[prices.sources."feed:verda"]\nurl = "x"',
+            "tradewind.toml:1:2: prices.sources.feed:verda: at is missing "
+            '(add the path or URL of the prices, such as at = "prices.csv")\n'
+            "tradewind.toml:2:1: prices.sources.feed:verda.url: unknown option "
+            "(one of at, usd_per_unit, read_s, attempts)",
+        ),
+        (
+            '[prices.sources.feed]\nat = "x"',
+            'tradewind.toml:1:2: prices.sources.feed: has no name (write [prices.sources."feed:NAME"])',
+        ),
+        (
+            "[prices.sources.aws-spot]\nevery_s = 0",
+            "tradewind.toml:2:1: prices.sources.aws-spot.every_s: must be a number of seconds, at least 1 "
+            '(write it like "every_s = 900")',
+        ),
+        (
+            '[prices.sources.aws-spot]\nregion = ["eu-west-1"]',
+            'tradewind.toml:2:1: prices.sources.aws-spot.region: unknown option (did you mean "regions"?)',
+        ),
+        (
+            '[prices.sources.aws-spot]\nregions = "eu-west-1"',
+            "tradewind.toml:2:1: prices.sources.aws-spot.regions: must be a list of text "
+            '(write it like regions = ["us-east-1"])',
+        ),
+        (
+            "[prices.sources.azure-prices]\nsubscription = 1\nread_s = nan",
+            "tradewind.toml:2:1: prices.sources.azure-prices.subscription: must be true or false "
+            '(write it like "subscription = true")\n'
+            "tradewind.toml:3:1: prices.sources.azure-prices.read_s: must be a number, at least 0 "
+            '(write it like "read_s = 30")',
+        ),
+        (
+            '[prices.sources."feed:verda"]\nat = "x"\nusd_per_unit = {EUR = 1.08}',
+            "prices.sources.feed:verda.usd_per_unit: must be a table of text "
+            '(write it like usd_per_unit = { EUR = "1.08" })',
+        ),
+        (
+            "[prices.sources]\naws-spot = 3",
+            "tradewind.toml:2:1: prices.sources.aws-spot: must be a table of the source's options (write them below a "
+            "name, such as [prices.sources.aws-spot]",
+        ),
+        (
+            "[prices]\nsources = 3",
+            "tradewind.toml:2:1: prices.sources: must be tables of options by source (write them",
+        ),
         ("[prices]\nkeep_days = 3", "prices.keep_days: must be a whole number, at least 31"),
     ],
 )
 def test_a_price_source_that_is_none_is_a_problem_in_its_place(home: Path, toml: str, problem: str) -> None:
     (home / "work" / "tradewind.toml").write_text(toml)
-    (reported,) = problems_of(home)
-    assert problem in reported
+    reported = problems_of(home)
+    assert problem in "\n".join(reported)
+    assert len(reported) == problem.count("\n") + 1
 
 
 def test_loading_is_light(home: Path) -> None:

@@ -116,6 +116,7 @@ def test_a_count_that_is_none(local: Config, text: str) -> None:
             "available GPU counts",
         ),
         ({"gpu": "H200", "cloud": ["lambda"]}, "may be incomplete", "available: "),
+        ({"gpu": "8xH100"}, "--gpu 8xH100 is not valid", "write H100:8"),
         ({"gpu": "H100:x"}, "--gpu H100:x is not valid", "write it like H100:8"),
         ({"gpu_memory": "80..40"}, "is empty", "smaller number first"),
         ({"gpu_memory": ".."}, "--gpu-memory .. is not a range", "40.. or 40..80"),

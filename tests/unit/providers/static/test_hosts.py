@@ -68,6 +68,7 @@ def test_declarations_survive_as_text() -> None:
         ({"gpu": "A100"}, "A100-40GB or A100-80GB: name one of them"),
         ({"gpu": "SIM-S"}, "not a known GPU"),
         ({"gpu": 8}, "desk1.gpu: 8 is not a known GPU"),
+        ({"gpu": "2xT4"}, "desk1.gpu: '2xT4' has a number: write it as gpus = 2"),
         ({"gpus": 2}, 'desk1.gpus: is set, but gpu is not (add the kind, such as gpu = "RTX-4090")'),
         (
             {"gpu": "T4", "gpus": 3, "slots": 2},
