@@ -66,7 +66,9 @@ def quoted(value: object) -> str:
     plain = value is None or isinstance(value, str | int | float)
     text = json.dumps(value, ensure_ascii=False) if plain else type(value).__name__
     text = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
-    return text if len(text) <= 60 else text[:57] + "..."
+    if len(text) <= 60:
+        return text
+    return text[:56] + '..."' if isinstance(value, str) else text[:57] + "..."
 
 
 def shown(text: str) -> str:

@@ -71,8 +71,9 @@ class CostDay:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """Costs by group, largest first. `rows` has at most MOST_ROWS groups, unless all were requested; the others cost
-    `rest` in total, and `left_out` is their number. `days` has the largest groups by day, and all others as ""."""
+    """Costs by group, largest first, compared with those of `before_period`. `rows` has at most MOST_ROWS groups,
+    unless all were requested; the others cost `rest` in total, and `left_out` is their number. `days` has the largest
+    groups by day, and all others as ""."""
 
     kind: ClassVar[str] = "costs"
 
@@ -80,6 +81,7 @@ class CostView:
     from_ms: int
     until_ms: int
     period: str
+    before_period: str
     group_by: CostGroup
     rows: tuple[CostRow, ...]
     total: CostRow
@@ -87,6 +89,11 @@ class CostView:
     left_out: int
     rest_nano_usd: int
     simulated: bool
+
+    @property
+    def so_far(self) -> str:
+        """The name of the period, which may not have ended yet: `November 2026 so far`."""
+        return f"{self.period} so far" if self.at_ms < self.until_ms else self.period
 
     def shortened(self, most: int) -> CostView:
         """The view with at most `most` rows; further rows are left out."""
@@ -161,6 +168,7 @@ def costs(
         from_ms=period.from_ms,
         until_ms=period.until_ms,
         period=period.name,
+        before_period=period.before_name,
         group_by=group_by,
         rows=named,
         total=total,

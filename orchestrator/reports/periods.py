@@ -11,19 +11,21 @@ from orchestrator.services.prices.history import instant_of
 
 DAY_MS = 86_400_000
 MOST_DAYS = 3660
+_MONTH = "%B %Y"
 EARLIEST_MS = 1_262_304_000_000
 """2010-01-01: there are no earlier costs, so longer ranges are cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """[`from_ms`, `until_ms`), its name for people, and the start of the previous period, which ends where this one
-    begins."""
+    """[`from_ms`, `until_ms`), its name for people, and the start and name of the previous period, which ends where
+    this one begins."""
 
     from_ms: int
     until_ms: int
     name: str
     before_ms: int
+    before_name: str
 
 
 def period_of(now_ms: int, *, month: str | None = None, since: str | None = None, until: str | None = None) -> Period:
@@ -39,8 +41,10 @@ def period_of(now_ms: int, *, month: str | None = None, since: str | None = None
     if end - start > MOST_DAYS * DAY_MS:
         raise UsageError(f"a period has at most {MOST_DAYS} days", hint="begin later, for example --since 365d")
     whole_days = start % DAY_MS == end % DAY_MS == 0
-    words = f"{_day(start)} to {_day(end)}" if whole_days else f"{_minute(start)} to {_minute(end)} UTC"
-    return Period(start, end, words, max(0, 2 * start - end))
+    before = max(0, 2 * start - end)
+    shown, zone = (_day, "") if whole_days else (_minute, " UTC")
+    words, earlier = (f"{shown(first)} to {shown(last)}{zone}" for first, last in ((start, end), (before, start)))
+    return Period(start, end, words, before, earlier)
 
 
 def months_around(now_ms: int, month: str) -> tuple[str | None, str | None]:
@@ -62,7 +66,7 @@ def _month(text: str) -> Period:
         before = (begin - timedelta(days=1)).replace(day=1)
     except (ValueError, OverflowError) as error:
         raise not_a_month(text) from error
-    return Period(_ms(begin), _ms(end), begin.strftime("%B %Y"), _ms(before))
+    return Period(_ms(begin), _ms(end), begin.strftime(_MONTH), _ms(before), before.strftime(_MONTH))
 
 
 def not_a_month(text: str) -> UsageError:

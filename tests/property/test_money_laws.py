@@ -141,7 +141,7 @@ def test_an_amount_is_never_shown_as_nothing_and_nothing_has_no_sign(amount):
 @given(any_amount)
 def test_dollars_in_csv_files_are_exact_and_have_no_exponent(amount):
     total = CostRow("a", "a", amount, 0, 1, 1, 0, 0)
-    view = CostView(0, 0, 1, "", "project", (total,), total, (), 0, 0, True)
+    view = CostView(0, 0, 1, "", "", "project", (total,), total, (), 0, 0, True)
     entry = Entry("ent_1", "run_1", "job_1", 0, 1, "compute", amount, "estimated", "o", 0)
     for text in (costs_csv(view), entries_csv([entry])):
         (row,) = csv.DictReader(io.StringIO(text))

@@ -6,13 +6,14 @@ tags, merge keys and recursive aliases are findings.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import yaml
+
+from orchestrator.jobfile.units import quoted
 
 Loc = tuple[str | int, ...]
 """Path of a value from the root: ("data", 0, "size")."""
@@ -111,7 +112,7 @@ def dotted(loc: Loc) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            shown = part if part.isprintable() and len(part) <= 60 else json.dumps(part[:60])
+            shown = part if part.isprintable() and len(part) <= 60 else quoted(part[:60])
             text += f".{shown}" if text else shown
     return text
 

@@ -49,6 +49,7 @@ class Start(NamedTuple):
     setup_wall_s: float | None
 
 
+_NO_ID = "tradewind events JOB --output json shows the ids of the job's runs and migrations"
 _STARTS = frozenset(product([str], [int], [int], [int], [int, NoneType], [float, NoneType]))
 """The types of the values of a Start."""
 
@@ -180,7 +181,7 @@ class RunRows(Transaction):
         """The run with this id. Raises NotFoundError, RowError."""
         row = self._connection.execute(_ONE_RUN, {"run_id": run_id}).one_or_none()
         if row is None:
-            raise NotFoundError(f"there is no run {run_id}")
+            raise NotFoundError(f"there is no run {run_id}", hint=_NO_ID)
         return _run(row)
 
     def runs(
@@ -269,7 +270,7 @@ class RunRows(Transaction):
         """The migration with this id. Raises NotFoundError, RowError."""
         row = self._connection.execute(_ONE_MIGRATION, {"migration_id": migration_id}).one_or_none()
         if row is None:
-            raise NotFoundError(f"there is no migration {migration_id}")
+            raise NotFoundError(f"there is no migration {migration_id}", hint=_NO_ID)
         return _migration(row)
 
     def land(self, of: Migration, offer_id: str) -> None:

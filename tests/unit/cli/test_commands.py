@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -830,6 +831,28 @@ def test_an_unmeasured_job_has_no_forecast_and_a_hint_how_to_get_one(tradewind: 
     listed = tradewind("offers", "--for", "unknown.yaml", "--gpu", "V100").stdout
     assert "x A100-80GB" in listed
     assert "tradewind profile" in listed
+
+
+def test_costs_name_the_period_that_they_are_compared_with_and_one_that_has_not_ended(tradewind: Run) -> None:
+    def shown(*period: str) -> list[str]:
+        return tradewind("costs", *period).stdout.splitlines()
+
+    month = json.loads(tradewind("costs", "--output", "json").stdout)
+    name, before = month["period"], month["before_period"]
+    this = datetime.fromtimestamp(month["from_ms"] / 1000, UTC)
+    assert shown()[0] == f"{name} so far, by project"
+    assert f"before is {before}; --csv shows exact amounts" in shown()
+    assert (name, before) == (f"{this:%B %Y}", f"{this - timedelta(days=1):%B %Y}")
+    week = ("--since", "2026-11-08", "--until", "2026-11-15")
+    ranged = json.loads(tradewind("costs", *week, "--output", "json").stdout)
+    assert (ranged["period"], ranged["before_period"]) == ("2026-11-08 to 2026-11-15", "2026-11-01 to 2026-11-08")
+
+
+def test_what_explain_does_not_find_says_where_to_look(tradewind: Run) -> None:
+    for wrong, remedy in (("plan_x", "plan FILE --why"), ("mig_x", "tradewind events JOB"), ("run_x", "events JOB")):
+        refused = tradewind("explain", wrong)
+        assert refused.exit_code == 4
+        assert remedy in refused.stderr.splitlines()[-1]
 
 
 def test_costs_are_titled_with_the_instants_that_were_named(tradewind: Run) -> None:

@@ -585,7 +585,7 @@ def test_a_mapping_from_python_is_refused_where_it_has_values_of_a_matrix(folder
         ("${matrix.lr/x and ${HOME}", '"${matrix.lr/x"'),
         ("${matrix.lr-x is open", '"${matrix.lr-x"'),
         ("${matrix. ", '"${matrix."'),
-        (f"${{matrix.{'l-' * 50}}}", f'"${{matrix.{"l-" * 23}l...'),
+        (f"${{matrix.{'l-' * 50}}}", f'"${{matrix.{"l-" * 23}..."'),
     ],
 )
 def test_a_placeholder_is_quoted_as_it_is_written(folder: Path, text: str, quoted: str) -> None:

@@ -119,6 +119,10 @@ def test_text_is_shown_as_written(folder: Path) -> None:
     assert '"été"' in problem.message
     (problem,) = problems_of('name: "a\\u200bb"\ntrain: {script: train.py}\n', folder)
     assert '"a\\u200bb"' in problem.message
+    u = "\xfc"
+    text = f'name: x\nlabels: {{"{u}\\u0007": a, "{u * 70}": b}}\ntrain: {{script: train.py}}\n'
+    fields = [each.field for each in problems_of(text, folder)]
+    assert fields == [f'labels."{u}\\u0007"', f'labels."{u * 55}..."']
 
 
 @pytest.mark.parametrize("load", [load_job, load_group])

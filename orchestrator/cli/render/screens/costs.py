@@ -21,14 +21,14 @@ COLUMNS = (
 def costs(view: CostView, screen: Screen) -> str:
     """Costs by group, largest first; amounts to the cent, exact with --csv."""
     if not view.rows:
-        return f"nothing was booked in {view.period}"
+        return f"nothing was booked in {view.so_far}"
     names = told_apart((row.key, row.name) for row in view.rows)
     columns = COLUMNS if view.total.by_hours_nano_usd is not None else COLUMNS[:4]
-    compared = "before is the period before; " if columns is COLUMNS else ""
+    compared = f"before is {view.before_period}; " if columns is COLUMNS else ""
     rows = [*(_cells(row, names[row.key]) for row in view.rows), _cells(view.total, view.total.name)]
     rest = f"{view.left_out} more groups cost {money(view.rest_nano_usd)}" if view.left_out else ""
     return blocks(
-        screen(f"{view.period}, by {view.group_by}", "dim"),
+        screen(f"{view.so_far}, by {view.group_by}", "dim"),
         table(columns, [row[: len(columns)] for row in rows], screen),
         rest,
         screen(f"{compared}--csv shows exact amounts", "dim"),
