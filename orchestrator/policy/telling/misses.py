@@ -92,7 +92,7 @@ def _why_over_budget(demand: Demand, forecast: Forecast, row: int, shown: Shown)
     if forecast.known and shown.cost > left:
         return _over_budget(demand, shown)
     fixed, rent = round(float(forecast.move_fixed[forecast.pool.cell[at]])), _to_rent(demand, forecast, at)
-    if fixed > left:
+    if fixed > left and demand.started:
         return f"moving there would cost {format_usd(fixed - left)} more than the remaining budget"
     if rent >= left:
         return f"renting and ending a machine takes {format_usd(rent + 1 - left)} more than the remaining budget"

@@ -13,6 +13,7 @@ from orchestrator.policy.ranking.enough import enough_to_rent, needed, to_start
 from orchestrator.policy.ranking.limits import Bools, time_left_s
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.pool import Rows
+from orchestrator.policy.ranking.renting import least_left
 from providers.hardware import GPUS
 
 
@@ -23,7 +24,9 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
     rows = np.flatnonzero(ranking.rejection_reasons == last)
     if last == RejectionReason.BUDGET:
         rows = _refused_for_budget(forecast.demand, forecast, ranking)
-        return int(rows[np.argmin(forecast.mid.cost[np.searchsorted(forecast.pool.rows, rows)])])
+        # Without a known speed there is no cost, only the amount that renting a machine needs.
+        cost = forecast.mid.cost if forecast.known else least_left(forecast.demand, forecast)
+        return int(rows[np.argmin(cost[np.searchsorted(forecast.pool.rows, rows)])])
     if last == RejectionReason.DEADLINE:
         return int(rows[np.argmin(forecast.mid.seconds[np.searchsorted(forecast.pool.rows, rows)])])
     if last == RejectionReason.RENT_LIMIT:

@@ -239,6 +239,15 @@ def test_a_job_of_unknown_speed_that_has_not_started_is_given_no_command_for_its
     assert shared.reason.endswith(f"; to continue: tradewind budget set job_1ABC USD ({rents})")
 
 
+def test_the_nearest_miss_of_a_job_of_unknown_speed_is_the_machine_that_costs_least_to_rent(case):
+    case.offer("quick", 5, gpu="SIM-M")
+    cheap = case.offer("cheap", 3, gpu="SIM-S")
+    reason = case.decide(Demand(case.job(rates={}, budget_nano_usd=1), STEPS)).reason
+    missing = re.search(rf"nearest miss {cheap}: renting and ending a machine takes \$(\S+) more", reason)
+    enough = re.search(r"\$(\S+) is enough to rent a machine", reason)
+    assert float(missing[1]) <= float(enough[1])
+
+
 def test_the_suggested_budget_is_the_least_that_is_enough_and_not_that_of_the_nearest_miss(case):
     known = case.offer("known", 3.0, gpu="V100", provider="aws")
     near = case.offer("near", 3.0, gpu="A100-80GB", provider="aws")  # faster by any estimate, but by how much?
