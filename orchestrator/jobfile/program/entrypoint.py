@@ -87,7 +87,8 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
         return None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     known = f"it defines {', '.join(functions)}" if functions else f"define it: def {function}(): ..."
-    return f'{path} defines no "{function}"', did_you_mean(function, names) or known
+    modules = set(_bound_names(node for node in ast.walk(tree) if isinstance(node, ast.Import)))
+    return f'{path} defines no "{function}"', did_you_mean(function, names - modules) or known
 
 
 def has_module(entry: str, workdir: str) -> bool:

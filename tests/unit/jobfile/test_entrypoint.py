@@ -69,6 +69,7 @@ def test_code_that_is_there_is_found(code: Path, entry: str) -> None:
     [
         ("train:mian", 'train.py defines no "mian"', 'did you mean "main"?'),
         ("train:zzz", 'train.py defines no "zzz"', "it defines main"),
+        ("train:jsom", 'train.py defines no "jsom"', "it defines main"),  # json is a module, not a function
         ("warns:zzz", 'warns.py defines no "zzz"', "it defines main"),
         ("trian:main", 'there is no module "trian"', 'did you mean "train"?'),
         ("zzz.yyy:main", 'there is no module "zzz.yyy"', "yyy.py, or set train.workdir"),
