@@ -38,7 +38,7 @@ from orchestrator.engine.inputs.latencies import PlaceAndKind
 from orchestrator.engine.inputs.price_courses import EVERY_MS
 from orchestrator.engine.inputs.speeds import SpeedReader
 from orchestrator.market import TYPICAL, AvailabilityPoint
-from orchestrator.model import VOLUNTARY, Job, JobForecast, JobSpec, Plan, TrainSpec
+from orchestrator.model import ACTION_WORDS_ON, VOLUNTARY, Job, JobForecast, JobSpec, Plan, TrainSpec
 from orchestrator.perf import InstanceKind, Latencies, PerfBook, kind_of
 from orchestrator.policy import MoveLimits, expected
 from orchestrator.store import Tx
@@ -312,7 +312,7 @@ def _compare(home: Home, found: Compared) -> None:
     plan = history.plan(told, snapshot.limits(home.config))
     found.ticks += 1
     for placement in plan.placements:
-        verb = {"place": "place on", "move": "move to"}.get(placement.action)
+        verb = ACTION_WORDS_ON[placement.action] if placement.action in ("place", "move") else None
         ours = None if verb is None else f"{verb} {placement.offer_id}"
         theirs = opened.get(placement.job_id)
         found.decisions += 1

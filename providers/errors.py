@@ -63,6 +63,11 @@ class CapacityError(ProviderError):
 
     scope: Scope = "zone"
 
+    @staticmethod
+    def text(count: int, offer_id: str) -> str:
+        """That so many machines of an offer are not available now."""
+        return f"no capacity on {offer_id} now" if count == 1 else f"no capacity for {count} machines on {offer_id} now"
+
 
 class QuotaError(ProviderError):
     """The account's limit for this kind of machine is reached, usually per region."""

@@ -385,7 +385,7 @@ class FakeCloud:
             raise QuotaError(f"the account may have {quota} {what}", hint="request a larger quota", scope="account")
         taken = sum(life.spec.offer_id == spec.offer_id and not life.ended(at_ms) for life in self._lives.values())
         if listing.capacity is not None and taken + spec.count > listing.capacity:
-            raise CapacityError(f"no capacity for {spec.count} of {spec.offer_id} now", hint="try another zone")
+            raise CapacityError(CapacityError.text(spec.count, spec.offer_id), hint="try another zone")
 
     def _drift(self, listing: _Listing, until_ms: int) -> list[tuple[int, int]]:
         """The seeded price path since the cloud opened, computed once per change."""

@@ -301,9 +301,7 @@ class LocalProvider:
             capacity = self.market.capacity(spec.offer_id, now_ms)
         taken = sum(record.offer_id == spec.offer_id for record in living)
         if capacity is not None and taken + spec.count > capacity:
-            raise CapacityError(
-                f"no capacity for {spec.count} of {spec.offer_id} now", hint="try another zone, or on-demand"
-            )
+            raise CapacityError(CapacityError.text(spec.count, spec.offer_id), hint="try another zone, or on-demand")
 
     def _new_records(self, spec: LaunchSpec, now_ms: int) -> list[Record]:
         expires_ms = None if spec.time_to_live_s is None else now_ms + spec.time_to_live_s * 1000

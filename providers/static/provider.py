@@ -243,7 +243,7 @@ class StaticProvider:
         others, names = f"; {errors[0]}" if errors else "", ", ".join(hosts)
         why = f"all slots of {names} are in use" if room == 0 else f"fewer slots of {names} are free ({room})"
         return CapacityError(
-            f"no capacity for {spec.count} of {spec.offer_id} now: {why}{others}",
+            f"{CapacityError.text(spec.count, spec.offer_id)}: {why}{others}",
             hint="wait, or end the machines there; those of other installations count, too",
         )
 

@@ -46,7 +46,7 @@ def test_a_long_job_that_was_measured_tries_another_kind_and_stays_where_that_wa
     assert (first.training_to_ms - first.training_from_ms) / 1000 < 200
     assert (second.offer_id, first.repeated_steps, second.repeated_steps) == (OLD.id, 0, 0)
     reported = [event.message for event in home.events(job, "plan.decided")]
-    assert reported[0].startswith(f"place on {NEW.id}: not measured yet")
+    assert reported[0].startswith(f"start on {NEW.id}: not measured yet")
     (second_message,) = reported[1:]
     assert second_message.startswith(f"move to {OLD.id}: a probe: 8 min on K80")
     assert home.current(job) is not None

@@ -227,7 +227,7 @@ class Simulator:
             state.moved_ms.append(at_ms)
             state.target = machine
         state.began = True
-        self.log(at_ms, state, f"{'move to' if state.target else 'place on'} {offer_id}")
+        self.log(at_ms, state, f"{'move to' if state.target else 'start on'} {offer_id}")
         self._observe(at_ms, state, order.row, "launched")
         return True
 

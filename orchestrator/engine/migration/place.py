@@ -26,7 +26,7 @@ from orchestrator.engine.migration.limits import check_limits, keep_a_place, wit
 from orchestrator.engine.migration.startable import WAIT_EVERY_WALL_S, may_be_placed
 from orchestrator.engine.migration.turns import Turns
 from orchestrator.errors import LimitError
-from orchestrator.model import START_UNKNOWN, Job, Placement, Plan, Reason, Run, steps_done
+from orchestrator.model import ACTION_WORDS_ON, START_UNKNOWN, Job, Placement, Plan, Reason, Run, steps_done
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 from providers.offer import provider_of
@@ -301,7 +301,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
     ctx.event(
         tx,
         "plan.decided",
-        f"{'move to' if placement.action == 'move' else 'place on'} {placement.offer_id}: {placement.reason}",
+        f"{ACTION_WORDS_ON[placement.action]} {placement.offer_id}: {placement.reason}",
         job,
         migration=migration,
         plan_id=plan.id,
