@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from orchestrator.config import Config
+from orchestrator.config.paths import broken_link, why_not_created
 from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import Problem, ProviderFailure, SpecError, StoreError
 from orchestrator.formats.codec import CodecError, dumps, loads
@@ -99,11 +100,13 @@ class Installation:
         """Create the folder of orders and reports, private to this user; a bucket needs none. Raises StoreError."""
         if "://" in self.control_root:
             return
+        folder = Path(self.control_root).parent
         try:
-            private_folder(Path(self.control_root).parent)
+            private_folder(folder)
         except OSError as error:
+            at = "" if broken_link(folder) else f"{error.filename or self.config.store_root}: "
             raise StoreError(
-                f"store_root cannot be written: {error.filename or self.config.store_root}: {error.strerror}",
+                f"store_root cannot be written: {at}{why_not_created(folder, error)}",
                 hint="make it writable for this user, or set store_root in tradewind.toml to another place",
             ) from error
 
@@ -169,7 +172,9 @@ def _unusable(folder: Path, error: OSError) -> StoreError:
     hint = "name a writable folder with --state-dir, state_dir in tradewind.toml or TRADEWIND_STATE_DIR"
     if folder.is_file():
         return StoreError(f"the state folder {folder} is a file", hint=hint)
-    return StoreError(f"the state folder {folder} cannot be {failed}: {error.strerror}", hint=hint)
+    if link := broken_link(folder):
+        hint = f"create {os.readlink(link)}, or name another folder with --state-dir, state_dir or TRADEWIND_STATE_DIR"
+    return StoreError(f"the state folder {folder} cannot be {failed}: {why_not_created(folder, error)}", hint=hint)
 
 
 def _keep_root(installation: Installation) -> None:

@@ -1,5 +1,5 @@
-"""Checks whether a text can be a path, before the file system reports an error that says less; and opens files without
-waiting for another process."""
+"""Checks whether a text can be a path, before the file system reports an error that says less; finds broken links; and
+opens files without waiting for another process."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def why_no_path(text: str) -> str:
     if max(names) > LONGEST_NAME_BYTES:
         return f"must have at most {LONGEST_NAME_BYTES} bytes between two slashes"
     return ""
+
+
+def broken_link(path: Path) -> Path | None:
+    """The link on the way to `path`, or at its end, whose target does not exist; None without one."""
+    return next((each for each in (path, *path.parents) if each.is_symlink() and not each.exists()), None)
+
+
+def why_not_created(path: Path, error: OSError) -> str:
+    """Why `path` could not be created. For a broken link the system says only that the file exists."""
+    link = broken_link(path)
+    return f"{link} is a broken link to {os.readlink(link)}" if link is not None else error.strerror or str(error)
 
 
 class NoFileError(OSError):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from orchestrator.config.paths import why_not_created
 from orchestrator.errors import UsageError
 from orchestrator.prices.columns import COLUMNS, PriceRow, layout, values_of
 from orchestrator.prices.files import archived_rows, write_rows
@@ -70,7 +71,8 @@ def archive(
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{folder} cannot be created: {error.strerror}", hint="choose another folder") from error
+            why = why_not_created(folder, error)
+            raise UsageError(f"{folder} cannot be created: {why}", hint="choose another folder") from error
         for start in _months(
             month_of(first_ms), this_month
         ):  # including deleted months, as history may be imported late

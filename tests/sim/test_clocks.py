@@ -64,6 +64,22 @@ def test_prices_that_change_after_a_clock_that_was_an_hour_fast_is_put_right_are
     check_truth(home)
 
 
+def test_a_price_that_changed_twice_while_the_clock_was_fast_does_not_return_when_it_is_put_right(
+    home: SimulatedInstallation,
+) -> None:
+    home.until_step(home.submit(steps=40), 3)
+    now_ms = home.clock.now_ms()
+    home.cloud.set_price(CHEAP.id, usd("0.90"), at_ms=now_ms + 1000)
+    home.cloud.set_price(CHEAP.id, usd("0.80"), at_ms=now_ms + 2000)
+    home.clock.start_ms += HOUR_MS
+    home.run_for(10.0)  # both are known
+    home.clock.start_ms -= HOUR_MS
+    home.settle()
+    paid = home.read(lambda tx: tx.price_changes(CHEAP.id, now_ms, home.clock.now_ms()))
+    assert [price for since_ms, price in paid if since_ms > now_ms + 2000] == [usd("0.80")]
+    check_truth(home)
+
+
 def test_a_notice_that_is_read_after_its_time_names_no_negative_span(
     install: Callable[..., SimulatedInstallation],
 ) -> None:

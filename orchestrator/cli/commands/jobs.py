@@ -167,11 +167,12 @@ def logs(
 
 def _note_if_nothing_ran(client: "Client", out: Output, job: "JobView") -> bool:
     """Note that a job has not run, and why; returns whether it has not run."""
-    if job.runs == 0:
-        ended = job.finished_at_ms is not None
-        out.note(f"{job.name} {'never ran' if ended else 'has not run yet'}: {job.note}")
+    from orchestrator.services.jobs.current import why_nothing_ran
+
+    if (why := why_nothing_ran(job)) is not None:
+        out.note(why)
         _warn_if_unattended(client, out, _goes_on(job))
-    return job.runs == 0
+    return why is not None
 
 
 def watch(ctx: typer.Context, job: OptionalJobArgument = None, output: OutputOption = Format.TABLE) -> None:

@@ -48,8 +48,10 @@ def restore(
 ) -> None:
     """Replace the store with a backup; the old store is kept beside it.
 
-    Refused while anything uses the store: first run `tradewind down --keep-jobs`. Everything since the backup is lost;
-    `tradewind doctor` lists machines rented since then, which end by themselves.
+    Refused while anything uses the store: first run `tradewind down --keep-jobs`. Everything since the backup is lost,
+    except checkpoints. Machines rented after the backup are not in the restored store, and their cost is not booked:
+    `tradewind doctor` lists them, `tradewind reap INSTANCE` ends one, and the others end by themselves within
+    `limits.max_unattended_s`.
     """
     with session(ctx, output) as (client, out):
         if not yes and path.is_file() and not out.confirm(f"Replace the store with {path}?"):

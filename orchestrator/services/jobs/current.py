@@ -292,6 +292,13 @@ def _view(
     )
 
 
+def why_nothing_ran(job: JobView) -> str | None:
+    """A sentence about a job that has not run; None if it has."""
+    if job.runs:
+        return None
+    return f"{job.name} {'has not run yet' if job.finished_at_ms is None else 'never ran'}: {job.note}"
+
+
 def _foretold(said: JobForecast | str | None) -> _Foretold:
     if said is None:
         return {}

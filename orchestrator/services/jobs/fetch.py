@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from orchestrator.config.paths import why_not_created
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError, echoed
 from orchestrator.installation import Installation
 from orchestrator.model import Job
 from orchestrator.nodes.outputs import Stored, copy_out, files_below, in_one_folder, set_aside, stored_outputs
+from orchestrator.services.jobs.current import job_view, why_nothing_ran
 from orchestrator.services.jobs.run_files import check_not_pruned, job_store, readable
 from orchestrator.services.views import Fetched, FetchedFile
 from providers.traits import shares_host
@@ -84,6 +86,7 @@ def fetch(
             aside = {path: each for path, each in kept_aside.items() if path not in outputs}
     if not outputs:
         check_not_pruned(installation, job, "outputs")
+        _check_has_run(installation, job)
         raise NotFoundError(f"{job.name} has written no outputs", hint="a job writes them into $TRADEWIND_OUTPUT_DIR")
     names = [_inside(path) for path in paths] or [os.path.normpath(each.path) for each in job.spec.outputs] or ["."]
     chosen = {path: each for path, each in sorted(outputs.items()) if any(_is_below(path, name) for name in names)}
@@ -117,13 +120,27 @@ def fetch(
     return Fetched(job.id, str(folder), tuple(files), missing, left)
 
 
+def _check_has_run(installation: Installation, job: Job) -> None:
+    """Raises NotFoundError with the reason if the job has not run."""
+    with installation.store.read() as tx:
+        view, name = job_view(installation, tx, job), tx.typed_name(job.id, job.name)
+    if (why := why_nothing_ran(view)) is not None:
+        ended = view.finished_at_ms is not None
+        hint = f"see what happened: tradewind events {name}" if ended else f"see why it waits: tradewind explain {name}"
+        raise NotFoundError(why, hint=hint)
+
+
 def _prepare(folder: Path, job: Job, *, overwrite: bool) -> None:
     """Create the folder; a folder named after the job is marked with the job's id. Raises UsageError,
     PartialFailure."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        wrong = "is a file, not a folder" if os.path.isfile(folder) else f"cannot be created: {error.strerror or error}"
+        wrong = (
+            "is a file, not a folder"
+            if os.path.isfile(folder)
+            else f"cannot be created: {why_not_created(folder, error)}"
+        )
         raise UsageError(f"{folder} {wrong}", hint=OTHER_FOLDER) from error
     if folder != Path(job.name):
         return

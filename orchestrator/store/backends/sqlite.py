@@ -22,6 +22,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import PoolProxiedConnection, QueuePool
 from sqlalchemy.util import LRUCache
 
+from orchestrator.config.paths import broken_link
 from orchestrator.errors import StoreError
 from orchestrator.store.backends.faults import explain
 from orchestrator.store.backends.files import atomic_file, beside, identity, unused
@@ -202,6 +203,9 @@ def seconds(url: URL, default: float) -> float:
 
 def _require_file(path: Path, *, create: bool) -> None:
     try:
+        if not path.exists() and (link := broken_link(path)):
+            hint = f"create {os.readlink(link)}, or remove the link"
+            raise StoreError(f"there is no store at {path}: {link} is a broken link to {os.readlink(link)}", hint=hint)
         if create and not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):  # never open and close a file in use: that would release its locks

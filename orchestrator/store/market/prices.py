@@ -49,11 +49,12 @@ class PriceRows(OfferRows):
 
         A point is skipped if its offer already has one with the same `effective_at_ms`, or if the one before it has the
         same price and was observed no later. So history that is learned late must include every change up to the
-        present, as ProvidesPriceHistory does. If a clock was ahead when a point was observed, the same point observed
-        now is stored as a change from now on. Raises NotFoundError for an unknown offer.
+        present, as ProvidesPriceHistory does. If a clock was ahead when an offer's present price was observed, the same
+        point observed now is stored as a change from now on. Raises NotFoundError for an unknown offer.
         """
         now_ms = self._clock.now_ms()
         ordered = sorted(points, key=lambda point: (point.effective_at_ms, point.observed_at_ms))
+        present = {point.offer_id: point for point in ordered if point.effective_at_ms <= now_ms}
         keys, newest = self._keys_and_newest({point.offer_id for point in ordered})
         sources = self._source_keys({point.source for point in ordered})
         known = self._known_around(ordered, keys, newest)
@@ -64,7 +65,11 @@ class PriceRows(OfferRows):
             series = known[key]
             since_ms = point.effective_at_ms
             place = bisect_left(series, (since_ms,))
-            if _is_at(series, place, since_ms) and point.observed_at_ms <= now_ms < series[place].observed_at_ms:
+            if (
+                point is present.get(point.offer_id)
+                and _is_at(series, place, since_ms)
+                and point.observed_at_ms <= now_ms < series[place].observed_at_ms
+            ):
                 since_ms = point.observed_at_ms
                 place = bisect_left(series, (since_ms,))
             if _is_at(series, place, since_ms):

@@ -19,6 +19,7 @@ from urllib.parse import quote
 from sqlalchemy import Connection, inspect, text, update
 from sqlalchemy.engine import URL, make_url
 
+from orchestrator.config.paths import why_not_created
 from orchestrator.errors import StoreDamagedError, StoreError, StoreVersionError, shortened
 from orchestrator.store.backends.backend import Backend, backend_of, transaction
 from orchestrator.store.backends.faults import explain, of_disk
@@ -120,7 +121,8 @@ def _staged(url: str, backup: Path) -> Iterator[tuple[SqliteBackend, Backup]]:
         if isinstance(error, IsADirectoryError):
             raise StoreError(f"{error.filename} is a folder", hint="move it away, then try again") from error
         raise StoreError(
-            f"{target} cannot be written: {error.strerror}", hint="check the folder's permissions and free disk space"
+            f"{target} cannot be written: {why_not_created(target, error)}",
+            hint="check the folder's permissions and free disk space",
         ) from error
 
 

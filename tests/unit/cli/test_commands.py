@@ -373,6 +373,29 @@ def test_a_file_in_place_of_the_state_folder_is_called_one(tradewind: Run, tmp_p
     assert "--state-dir" in refused.stderr
 
 
+@pytest.mark.parametrize("inside", ["", "state"])
+def test_a_broken_link_is_named_with_its_target_wherever_a_folder_is_created(
+    tradewind: Run, tmp_path: Path, inside: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, target, whole = tmp_path / "link", tmp_path / "nowhere", tmp_path / "whole"
+    link.symlink_to(target)
+    whole.mkdir()
+    named = f"{link} is a broken link to {target}"
+    folder = str(link / inside)
+    refused = tradewind("--state-dir", folder, "queue")
+    assert refused.exit_code == 5
+    assert f"error: the state folder {link / inside} cannot be created: {named}\n" in refused.stderr
+    assert f"hint: create {target}, or name another folder with --state-dir" in refused.stderr
+    assert named in tradewind("--state-dir", folder, "store", "check").stdout
+    backup = tmp_path / "backup.db"
+    assert tradewind("--state-dir", str(whole), "queue").exit_code == 0
+    assert tradewind("--state-dir", str(whole), "store", "backup", str(backup)).exit_code == 0
+    assert named in tradewind("--state-dir", folder, "store", "restore", str(backup), "--yes").stderr
+    monkeypatch.setenv("TRADEWIND_STORE_ROOT", folder)
+    assert f"store_root cannot be written: {named}" in tradewind("--state-dir", str(whole), "up").stderr
+    assert not target.exists()
+
+
 def test_the_report_goes_to_a_page_or_to_csv(tradewind: Run, tmp_path: Path) -> None:
     page = tradewind("report", "--html", "out.html")
     assert (page.exit_code, page.stdout) == (0, "")

@@ -390,6 +390,25 @@ def test_fetch_of_a_job_without_outputs_says_so(installation: Installation, past
         fetch.fetch(installation, "conv", tmp_path / "out")
 
 
+def test_fetch_of_a_job_that_has_not_run_says_why_there_is_nothing(
+    installation: Installation, past: Past, tmp_path: Path
+) -> None:
+    with pytest.raises(NotFoundError, match=r"^lstm has not run yet: submitted, objective cheapest$") as waiting:
+        fetch.fetch(installation, "lstm", tmp_path / "out")
+    assert waiting.value.hint == "see why it waits: tradewind explain lstm"
+    with installation.store.write() as tx:
+        now = installation.clock.now_ms()
+        tx.set_job_facts(past.lstm, finished_at_ms=now)
+        tx.set_job_state(past.lstm, "cancelled")
+        tx.add_event(
+            Event(id="ev_z", at_ms=now, kind="job.cancelled", message="too late", actor="me", job_id=past.lstm)
+        )
+    with pytest.raises(NotFoundError, match=r"^lstm never ran: too late$") as ended:
+        fetch.fetch(installation, "lstm", tmp_path / "out")
+    assert ended.value.hint == "see what happened: tradewind events lstm"
+    assert not (tmp_path / "out").exists()
+
+
 def test_fetch_brings_only_the_outputs_that_the_job_file_names(
     installation: Installation, past: Past, tmp_path: Path
 ) -> None:
