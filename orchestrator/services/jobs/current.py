@@ -39,6 +39,7 @@ from providers.traits import traits_of
 
 _PAUSES = ("job.paused", "job.resumed")
 _BUDGET = "job.budget"
+_ENDS = ("job.finished", "job.failed", "job.cancelled")
 _ADVICE = re.compile("; to (?:continue|set it): tradewind budget set ")
 
 
@@ -152,7 +153,8 @@ def job_view(installation: Installation, tx: Tx, job: Job, said: JobForecast | s
 class JobRecord:
     """What is stored about a job.
 
-    `booked` are its ledger sums; `price` is the price of the offer where it runs now, in nano-USD per hour; `pause` is
+    `newest` is its newest event, or the one with which it ended: a move may be completed after that. `booked` are its
+    ledger sums; `price` is the price of the offer where it runs now, in nano-USD per hour; `pause` is
     its newest pause or resume event; `reported` has the newest event of each kind that warns about its trainer;
     `requested` are the commands that no control plane has carried out yet, the newest of each kind.
     """
@@ -216,7 +218,10 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
     asked = [Interval(run.offer_id, now_ms, now_ms + 1) for run in alive.values()]
     prices = dict(zip(alive, tx.price_changes_of(asked), strict=True))
     of_interest = {*alive, *(job.id for job in jobs if job.state == "paused" or _without_loss(job, runs[job.id]))}
-    events = tx.events_of(of_interest, (STALLED, NOT_FINITE, _BUDGET, *_PAUSES))
+    ended = {job.id for job in jobs if job.state in TERMINAL and _ends_with_another(newest.get(job.id))}
+    events = tx.events_of(of_interest | ended, (STALLED, NOT_FINITE, _BUDGET, *_PAUSES, *_ENDS))
+    for job_id in ended:
+        newest |= {job_id: event for event in events[job_id][::-1] if event.kind in _ENDS}  # the newest is last
     return {
         job_id: JobRecord(
             runs=runs[job_id],
@@ -234,6 +239,11 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
         )
         for job_id in ids
     }
+
+
+def _ends_with_another(newest: Event | None) -> bool:
+    """Whether the newest event of an ended job does not say how it ended."""
+    return newest is not None and newest.kind not in _ENDS
 
 
 def _budget_since_pause(events: Sequence[Event]) -> Event | None:

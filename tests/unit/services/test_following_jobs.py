@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -375,6 +376,19 @@ def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installatio
         now = installation.clock.now_ms()
         tx.add_event(Event(id="ev_z", at_ms=now, kind="job.resumed", message="resumed", actor="me", job_id=past.conv))
     assert "its last checkpoint" in current.job(installation, "conv").note
+
+
+@pytest.mark.parametrize(("state", "how"), [("finished", "finished at step 9"), ("cancelled", "cancelled")])
+def test_an_ended_job_says_how_it_ended_also_if_its_move_is_completed_after_that(
+    installation: Installation, past: Past, state: Literal["finished", "cancelled"], how: str
+) -> None:
+    with installation.store.write() as tx:
+        now = installation.clock.now_ms()
+        tx.set_job_facts(past.conv, finished_at_ms=now)
+        tx.set_job_state(past.conv, state)
+        tx.add_event(Event("ev_x", now, f"job.{state}", how, "control-plane", job_id=past.conv))
+        tx.add_event(Event("ev_y", now, "migration.done", "manual: now elsewhere", "control-plane", job_id=past.conv))
+    assert current.job(installation, "conv").note == how
 
 
 def test_resuming_after_a_pause_is_not_a_move(installation: Installation, past: Past) -> None:
