@@ -343,7 +343,7 @@ def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> Acceler
     Market time never goes backwards. After a change of the factor it continues from where it is. After a reboot the
     monotonic clock starts at 0, so the wall clock tells how much time has passed. If the wall clock is behind (an empty
     battery, a restored virtual machine) or the file is lost, market time continues from `reached_ms`, the latest time
-    on record.
+    on record. Raises StoreError.
     """
     saved = _read(path)
     if saved is not None and saved.boot_id == boot_id() and saved.factor == factor:
@@ -358,7 +358,12 @@ def anchored_clock(path: Path, factor: float, *, reached_ms: int = 0) -> Acceler
             epoch_ms = max(saved.epoch_ms + int(elapsed_ms * saved.factor), reached_ms)
     anchor = Anchor(boot_id(), factor, epoch_ms, time.monotonic(), wall_ms)
     partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
-    write_privately(partial, dumps(anchor))
+    try:
+        write_privately(partial, dumps(anchor))
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        hint = "free some space, or check the disk; then run the command again"
+        raise StoreError(f"{path} cannot be written: {error.strerror}", hint=hint) from error
     if saved is None:
         try:
             os.link(partial, path)  # the first process wins if several do this at once

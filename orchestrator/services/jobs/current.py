@@ -220,8 +220,7 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
     of_interest = {*alive, *(job.id for job in jobs if job.state == "paused" or _without_loss(job, runs[job.id]))}
     ended = {job.id for job in jobs if job.state in TERMINAL and _ends_with_another(newest.get(job.id))}
     events = tx.events_of(of_interest | ended, (STALLED, NOT_FINITE, _BUDGET, *_PAUSES, *_ENDS))
-    for job_id in ended:
-        newest |= {job_id: event for event in events[job_id][::-1] if event.kind in _ENDS}  # the newest is last
+    newest |= {job_id: event for job_id in ended if (event := _end_among(events[job_id])) is not None}
     return {
         job_id: JobRecord(
             runs=runs[job_id],
@@ -244,6 +243,11 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
 def _ends_with_another(newest: Event | None) -> bool:
     """Whether the newest event of an ended job does not say how it ended."""
     return newest is not None and newest.kind not in _ENDS
+
+
+def _end_among(events: Sequence[Event]) -> Event | None:
+    """The newest event that says how a job ended. `events`: newest first."""
+    return next((event for event in events if event.kind in _ENDS), None)
 
 
 def _budget_since_pause(events: Sequence[Event]) -> Event | None:

@@ -42,12 +42,18 @@ def profile(
 
     Raises MissingExtraError without torch; UsageError if a secret is missing in the environment; SpecError for an error
     that would repeat on every machine; PartialFailure if it fails otherwise, needs more than `memory_bytes` (None: no
-    limit), has too few steps, never calls attach() or takes longer than `timeout_s` (wall seconds).
+    limit), has too few steps or takes them outside of run.batches(), never calls attach() or takes longer than
+    `timeout_s` (wall seconds).
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "train")
     require_secrets(spec)
     counts = _count(spec, timeout_s, memory_bytes)
+    if counts.step_s <= 0:
+        raise PartialFailure(
+            f"the duration of the steps of {spec.name} is unknown: it takes them outside of run.batches()",
+            hint="iterate run.batches(), and call run.step(loss) once in each iteration: docs/training-code.md",
+        )
     factor = installation.clock.factor
     work = Work(
         flops=counts.flops,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from orchestrator.config import Config, load_config
 from orchestrator.errors import SpecError, StoreError
-from orchestrator.installation import Installation, open_installation
+from orchestrator.installation import Installation, anchored_clock, open_installation
 from orchestrator.model import Event, Job, JobSpec, Run, TrainSpec
 from orchestrator.store import Store
 from orchestrator.store.leadership import leader
@@ -228,3 +228,16 @@ def test_a_damaged_record_of_the_former_store_root_holds_up_no_start_for_ever(tm
         (state / "store-root").unlink()
     opened().close()
     assert (state / "store-root").read_text() == str(state)
+
+
+def test_a_disk_that_is_too_full_for_the_market_clock_is_named_and_no_part_of_it_stays(tmp_path: Path) -> None:
+    with mounted(tmp_path, "size=16k"):
+        with suppress(OSError), open(tmp_path / "other", "wb") as other:
+            while True:
+                other.write(bytes(4096))
+        with pytest.raises(StoreError, match=r"clock\.json cannot be written: No space left on device") as refused:
+            anchored_clock(tmp_path / "clock.json", 60.0)
+        assert refused.value.hint.startswith("free some space")
+        assert [each.name for each in tmp_path.iterdir()] == ["other"]
+        (tmp_path / "other").unlink()
+        assert anchored_clock(tmp_path / "clock.json", 60.0).factor == 60.0
