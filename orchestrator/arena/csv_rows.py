@@ -10,8 +10,10 @@ import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 
+from orchestrator.config.paths import opened_file
 from orchestrator.errors import Problem, did_you_mean
 
 MOST_PROBLEMS = 20
@@ -69,7 +71,8 @@ class Row:
         if least <= value <= most and value < math.inf:
             return value
         expected = "a number" if least <= 0 else f"a number of at least {least:g}"
-        expected += "" if most == math.inf else f" and at most {most:g}"
+        if most < math.inf:
+            expected += f" of at most {most:g}" if least <= 0 else f" and at most {most:g}"
         self.wrong(field, f"{text!r} is not {expected}" if text else f"{field} is missing", f"write {what}")
         return math.nan
 
@@ -87,14 +90,16 @@ def rows(mistakes: Mistakes, needed: Sequence[str], *, absent: str) -> Iterator[
     """The rows of a file with these columns. An unreadable file or row is a mistake, too; `absent` is the remedy for a
     file that does not exist."""
     try:
-        with mistakes.path.open(encoding="utf-8-sig", newline="") as file:
+        with opened_file(mistakes.path) as raw, TextIOWrapper(raw, encoding="utf-8-sig", newline="") as file:
             records = _records(file)
             columns = next(records, _Record(1, "", ())).cells
             missing = [name for name in needed if name not in columns]
             for name in missing:
                 near = did_you_mean(name, columns) or f"it has {', '.join(columns) or 'no columns'}"
                 mistakes.note(1, 1, name, "the column is missing", near)
-            if missing:
+            for name in {name for name in needed if columns.count(name) > 1}:
+                mistakes.note(1, 1, name, "the column occurs twice", "remove one of them")
+            if mistakes:
                 return
             for record in records:
                 if len(record.cells) > len(columns):

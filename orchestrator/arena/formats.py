@@ -10,17 +10,26 @@ load(folder)                             a folder of SkyNomad's, one folder per 
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from orchestrator.arena.price_export import NO_PRICES, Prices, is_price_export, price_export
-from orchestrator.arena.traces import Bools, Floats, Trace, checked, refused, region_of
+from orchestrator.arena.traces import (
+    MAX_TICKS,
+    MOST_USD,
+    Bools,
+    Floats,
+    Trace,
+    checked,
+    decoding,
+    refused,
+    region_of,
+    require_file,
+)
 from orchestrator.errors import MissingExtraError
 
 _NPZ = ("zones", "capacity", "spot_price", "on_demand_price", "tick_seconds")
@@ -36,10 +45,7 @@ def load(path: Path, prices: Prices = NO_PRICES) -> Trace:
 
     Raises SpecError with the file and, if known, the row; MissingExtraError without pyarrow for Parquet.
     """
-    if not path.exists():
-        raise refused(
-            path, 0, "trace", "the file or folder does not exist", "paths are relative to the scenario's folder"
-        )
+    require_file(path, folder=True)
     if path.is_dir():
         return _json_folder(path, prices)
     if path.suffix == ".npz":
@@ -65,14 +71,14 @@ def _open_only(path: Path, prices: Prices, *leaves_open: str) -> None:
 
 
 def _npz(path: Path) -> Trace:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [key for key in _NPZ if key not in file.files]
-            if missing:
-                raise refused(path, 0, missing[0], "is missing", f"a trace has {', '.join(_NPZ)}")
-            columns = {key: file[key] for key in file.files}
-    except (BadZipFile, EOFError, OSError, RuntimeError, TypeError, ValueError, zlib.error) as error:
-        raise refused(path, 0, "trace", f"is not a readable .npz file: {error}") from error
+    with decoding(path, "a readable .npz file"), np.load(path, allow_pickle=False) as file:
+        missing = [key for key in _NPZ if key not in file.files]
+        if missing:
+            raise refused(path, 0, missing[0], "is missing", f"a trace has {', '.join(_NPZ)}")
+        columns = {key: file[key] for key in file.files}
+    for key, column in columns.items():
+        if not isinstance(column, np.ndarray):
+            raise refused(path, 0, key, "is not an array", "write the file with numpy.savez")
     zones, capacity = columns["zones"], columns["capacity"]
     if zones.ndim != 1 or capacity.ndim != 2 or len(capacity) != len(zones):
         message = f"has the shape {capacity.shape}, not (zones, ticks), for zones of shape {zones.shape}"
@@ -119,6 +125,8 @@ def _npz(path: Path) -> Trace:
 
 
 def _floats(path: Path, field: str, column: np.ndarray[Any, np.dtype[Any]]) -> Floats:
+    if column.dtype.kind in "cmM":
+        raise refused(path, 0, field, f"must contain numbers, not {column.dtype}")
     try:
         return column.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -135,7 +143,7 @@ def _meta(path: Path, columns: Mapping[str, Any]) -> Mapping[str, Any]:
     """The file's JSON metadata. `gapfill` must be two whole numbers."""
     try:
         meta = json.loads(str(columns["meta"])) if "meta" in columns else {}
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise refused(path, 0, "meta", f"is not valid JSON: {error}") from error
     if not isinstance(meta, dict):
         raise refused(path, 0, "meta", "must be a JSON object")
@@ -172,10 +180,8 @@ def _parquet(path: Path) -> Trace:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError("pyarrow", "analysis") from error
-    try:
+    with decoding(path, "a valid Parquet file"):
         table = pq.read_table(path)
-    except (OSError, ValueError) as error:  # pyarrow.ArrowInvalid is a ValueError
-        raise refused(path, 0, "trace", f"is not a valid Parquet file: {error}") from error
     missing = [name for name in _COLUMNS if name not in table.column_names]
     if missing:
         raise refused(path, 0, missing[0], "is not a column of this file", f"a trace has {', '.join(_COLUMNS)}")
@@ -183,7 +189,10 @@ def _parquet(path: Path) -> Trace:
         if table.column(name).null_count:
             row = table.column(name).is_null().to_pylist().index(True)
             raise refused(path, row + 1, name, "is empty", "fill the gap, or end the series before it")
-    zone = np.array(table.column("zone").to_pylist(), dtype=str)
+    names = [each for each in table.column("zone").to_pylist() if isinstance(each, str)]
+    if len(names) < table.num_rows:
+        raise refused(path, 0, "zone", f"must be text, not {table.column('zone').type}")
+    zone = np.array(names, dtype=str)
     if not pa.types.is_timestamp(table.column("at").type):
         raise refused(path, 0, "at", f"must be timestamps, not {table.column('at').type}")
     at_ms = table.column("at").to_numpy().astype("datetime64[ms]").astype(np.int64)
@@ -200,19 +209,27 @@ def _parquet(path: Path) -> Trace:
         raise refused(path, 0, "at", "no zone of the trace has two ticks")
     first = int(at_ms.min())
     shape = (len(zones), (int(at_ms.max()) - first) // tick_ms + 1)
+    if shape[1] > MAX_TICKS:
+        message = f"{shape[1]} ticks of {tick_ms / 1000:g} s from the first row to the last are too many"
+        raise refused(path, 0, "at", message, "keep the zones of one period, or use longer ticks")
     capacity, spot = np.zeros(shape, np.int64), np.ones(shape)
     known, filled = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     on_demand = np.zeros(len(zones))
     values = {name: _floats(path, name, table.column(name).to_numpy()) for name in _COLUMNS[2:]}
     for name, bad in (
         ("capacity", _fractional(values["capacity"]) | (values["capacity"] < 0)),
-        *((name, ~(np.isfinite(values[name]) & (values[name] > 0))) for name in _COLUMNS[3:]),
+        *((name, ~((values[name] > 0) & (values[name] < MOST_USD))) for name in _COLUMNS[3:]),
     ):
         if bad.any():
             row = int(np.flatnonzero(bad)[0])
             hint = "correct the row, or end the series before it"
             raise refused(path, row + 1, name, f"{zone[row]} has {values[name][row]:g}", hint)
-    marks = table.column("filled").to_numpy(zero_copy_only=False) if "filled" in table.column_names else None
+    marks = None
+    if "filled" in table.column_names:
+        column = table.column("filled")
+        if not (pa.types.is_boolean(column.type) or pa.types.is_integer(column.type)):
+            raise refused(path, 0, "filled", f"must be true or false, not {column.type}")
+        marks = column.to_numpy(zero_copy_only=False)
     for index, (name, step) in enumerate(zip(zones, steps, strict=True)):
         mine = rows[name]
         gaps = step != tick_ms
@@ -314,6 +331,11 @@ def _skynomad(file: Path) -> dict[str, Any]:
     if "prices" not in content and not _is_price(info.get("price")):
         raise refused(file, 0, "prices", "are missing", "give a price per tick, or metadata.price_info.price for all")
     lost = _numbers(file, content, "data")
+    for row, value in enumerate(lost, 1):
+        if value not in (0, 1):
+            raise refused(
+                file, row, "data", f"row {row} is {value!r}", "write 1 where the machine is preempted, else 0"
+            )
     prices = _numbers(file, content, "prices") if "prices" in content else [float(info["price"])] * len(lost)
     if len(prices) != len(lost):
         row = min(len(prices), len(lost)) + 1
@@ -333,9 +355,12 @@ def _skynomad(file: Path) -> dict[str, Any]:
 
 
 def _content(file: Path) -> Mapping[str, Any]:
+    require_file(file)
+    with decoding(file, "a readable text file"):
+        text = file.read_text("utf-8-sig")
     try:
-        content = json.loads(file.read_text())
-    except ValueError as error:
+        content = json.loads(text)
+    except (RecursionError, ValueError) as error:
         raise refused(file, getattr(error, "lineno", 0), "trace", f"is not valid JSON: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         raise refused(
@@ -346,7 +371,7 @@ def _content(file: Path) -> Mapping[str, Any]:
 
 def _gap(file: Path, content: Mapping[str, Any]) -> float:
     gap = content["metadata"].get("gap_seconds")
-    if not isinstance(gap, int | float) or not 0.001 <= gap < 1e7:
+    if not _is_number(gap) or not 0.001 <= gap < 1e7:
         raise refused(file, 0, "metadata.gap_seconds", f"must be a positive number of seconds, not {gap!r}")
     return float(gap)
 
@@ -356,12 +381,16 @@ def _numbers(file: Path, content: Mapping[str, Any], field: str) -> list[float]:
     if not isinstance(values, list) or not values:
         raise refused(file, 0, field, "must be a list of numbers")
     for row, value in enumerate(values, 1):
-        if not isinstance(value, int | float) or not 0 <= value < _MOST:
+        if not _is_number(value) or not 0 <= value < _MOST:
             raise refused(file, row, field, f"row {row} is {value!r}", "fill the gap, or end the series before it")
         if field == "data" and value % 1:
             raise refused(file, row, field, f"row {row} is {value!r}", "machine counts must be whole numbers")
     return values
 
 
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _is_price(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < _MOST
+    return _is_number(value) and 0 < value < MOST_USD

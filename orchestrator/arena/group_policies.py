@@ -26,7 +26,7 @@ RESTART_S = 255.0
 """Wall seconds from the request of a machine to the first step there, as clouds take for one with a GPU."""
 LATE_S = 1.0
 """Seconds. A job that is late by less counts as on time."""
-_KIND = re.compile(r"([^=@,\s]+)=(0*[1-9]\d{0,6})(?:@(\d+(?:\.\d*)?|\.\d+))?")
+_KIND = re.compile(r"([^=@,\s]+)=(0*[1-9]\d{0,6})(?:@(\d{1,6}(?:\.\d*)?|\.\d+))?")
 Done = Callable[[int, int], None]
 """Called with the number of ended jobs and of all jobs."""
 

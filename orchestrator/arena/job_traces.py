@@ -23,6 +23,8 @@ from orchestrator.policy.groups.problem import Floats
 MOST_S = 10 * 365 * 86_400.0
 """Longer traces take too long to simulate."""
 MOST_GPUS = 10_000
+MOST_STEPS_PER_S = 1e9
+MOST_WEIGHT = 1e6
 Rates = dict[tuple[str, int], tuple[float, ...]]
 """Steps/s on each kind of GPU, by job type and number of GPUs."""
 
@@ -116,7 +118,7 @@ def _job(row: Row, table: _Table | None) -> _Job | None:
     gpus = row.gpus("scale_factor", MOST_GPUS, default=1.0)
     at_s = row.number("arrival_s", "the seconds from the start of the trace, 0 or more", least=0)
     steps = row.number("total_steps", "the number of the job's steps, 1 or more", least=1)
-    weight = row.number("priority_weight", "the job's weight, such as 1", least=1e-6, default=1.0)
+    weight = row.number("priority_weight", "the job's weight, such as 1", least=1e-6, most=MOST_WEIGHT, default=1.0)
     allowed_s = _allowed_s(row)
     rate = None if table is None or math.isnan(gpus) else table.rate(row, int(gpus))
     if rate is None or any(map(math.isnan, (at_s, steps, weight, allowed_s))):
@@ -143,7 +145,8 @@ def _rates(mistakes: Mistakes, kinds: Sequence[str]) -> Rates:
     absent = "name a table with --throughputs (docs/backtest.md)"
     for row in rows(mistakes, ("job_type", "scale_factor", *kinds), absent=absent):
         gpus = row.gpus("scale_factor", MOST_GPUS)
-        speeds = tuple(row.number(kind, "steps/s, or 0 if the job does not run there", least=0) for kind in kinds)
+        what = "steps/s, or 0 if the job does not run there"
+        speeds = tuple(row.number(kind, what, least=0, most=MOST_STEPS_PER_S) for kind in kinds)
         if math.isnan(gpus):
             continue
         key = row.cells["job_type"], int(gpus)

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import csv
 import gzip
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.arena.traces import refused
+from orchestrator.arena.traces import decoding, refused, require_file
 from orchestrator.errors import MissingExtraError
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 DAY_MS = 86_400_000
+COPY = "copy the paper's data again"
 # The Azure log has a typo: NC24s v2 at 9.936, with 1.987 on the days around it. It is never the cheapest.
 
 
@@ -56,25 +60,50 @@ def read(folder: Path) -> PaperData:
         "throughputs.csv.gz",
         "paper_ratios.csv",
     ):
-        if not (folder / name).exists():
-            raise refused(folder / name, 0, "paper", "the file does not exist", "name the folder with the paper's data")
+        require_file(folder / name, absent="name the folder with the paper's data")
     steps: dict[str, dict[str, float]] = {}
-    for row in _csv(folder / "throughputs.csv.gz"):
+    ratios: dict[tuple[str, int, str, str], float] = {}
+    for row in _csv(folder / "throughputs.csv.gz", ("source", "job_type", "worker_type", "steps_per_sec")):
         if row["source"] == "dispa_oracle":
-            steps.setdefault(row["job_type"], {})[row["worker_type"].upper()] = float(row["steps_per_sec"])
-    ratios = {
-        (row["region"], int(row["days"]), row["model"], row["policy"]): float(row["ratio"])
-        for row in _csv(folder / "paper_ratios.csv")
-    }
+            steps.setdefault(row["job_type"], {})[row["worker_type"].upper()] = row.value("steps_per_sec", float)
+    for row in _csv(folder / "paper_ratios.csv", ("region", "days", "model", "policy", "ratio")):
+        ratios[row["region"], row.value("days", int), row["model"], row["policy"]] = row.value("ratio", float)
     return PaperData(_aws(folder / "aws_spot_2020_dispa.parquet"), _azure(folder), steps, ratios)
 
 
-def _csv(path: Path) -> list[dict[str, str]]:
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", newline="") as file:
-            return list(csv.DictReader(file))
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+@dataclass(frozen=True, slots=True)
+class _Row:
+    path: Path
+    line: int
+    cells: dict[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        return self.cells[name]
+
+    def value(self, name: str, kind: Callable[[str], T]) -> T:
+        """A cell as a number or a time. Raises SpecError with its line."""
+        try:
+            return kind(self.cells[name])
+        except ValueError as error:
+            raise refused(self.path, self.line, name, str(error), COPY) from None
+
+
+def _csv(path: Path, columns: Sequence[str]) -> Iterator[_Row]:
+    """The rows of a table, each with a value in these columns. Raises SpecError."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with decoding(path, "a readable table"), opened(path, "rt", encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        names, rows = reader.fieldnames or (), list(reader)
+    for name in columns:
+        if name not in names:
+            raise refused(path, 1, name, "is not a column of this file", COPY)
+    if not rows:
+        raise refused(path, 0, "paper", "the table has no rows", COPY)
+    for line, row in enumerate(rows, 2):
+        for name in columns:
+            if not row[name]:
+                raise refused(path, line, name, "is empty", COPY)
+        yield _Row(path, line, row)
 
 
 def _aws(path: Path) -> tuple[Series, ...]:
@@ -82,10 +111,14 @@ def _aws(path: Path) -> tuple[Series, ...]:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError("pyarrow", "analysis") from error
-    table = pq.read_table(path).to_pydict()
+    names = ("region", "zone", "instance_type", "gpu", "gpus", "timestamp", "spot_price")
+    with decoding(path, "a valid Parquet file"):
+        table = pq.read_table(path, columns=list(names)).to_pydict()
+    if len(table) < len(names) or not table["region"]:
+        raise refused(path, 0, "paper", f"is empty, or lacks one of the columns {', '.join(names)}", COPY)
     rows: dict[tuple[str, str, str, str, int], list[tuple[int, float]]] = {}
     for region, zone, kind, gpu, gpus, at, usd in zip(
-        *(table[key] for key in ("region", "zone", "instance_type", "gpu", "gpus", "timestamp", "spot_price")),
+        *(table[name] for name in names),
         strict=True,
     ):
         rows.setdefault((region, zone, kind, gpu, int(gpus)), []).append((round(at.timestamp() * 1000), float(usd)))
@@ -94,10 +127,11 @@ def _aws(path: Path) -> tuple[Series, ...]:
 
 def _azure(folder: Path) -> tuple[Series, ...]:
     rows: dict[tuple[str, str, str, int], list[tuple[int, float]]] = {}
-    for row in _csv(folder / "azure_spot_2020_dispa.csv.gz"):
-        at_ms = round(datetime.fromisoformat(row["date"]).replace(tzinfo=UTC).timestamp() * 1000)
-        key = (row["region"], row["instance_type"], row["gpu"], int(row["gpus"]))
-        rows.setdefault(key, []).append((at_ms, float(row["spot_price"])))
+    columns = ("date", "region", "instance_type", "gpu", "gpus", "spot_price")
+    for row in _csv(folder / "azure_spot_2020_dispa.csv.gz", columns):
+        at_ms = round(row.value("date", datetime.fromisoformat).replace(tzinfo=UTC).timestamp() * 1000)
+        key = (row["region"], row["instance_type"], row["gpu"], row.value("gpus", int))
+        rows.setdefault(key, []).append((at_ms, row.value("spot_price", float)))
     return tuple(_series("azure", key[0], key[0], *key[1:], found) for key, found in sorted(rows.items()))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.arena.traces import Trace, checked, refused
+from orchestrator.arena.traces import MAX_TICKS, MOST_USD, Trace, checked, decoding, refused
 from orchestrator.errors import MissingExtraError, did_you_mean
 from providers.tables import named_rows, require_whole
 
@@ -116,9 +116,6 @@ def price_export(path: Path, prices: Prices = NO_PRICES) -> Trace:
     )
 
 
-MAX_TICKS = 2_000_000
-
-
 def _on_demand(
     path: Path,
     changes: Mapping[_Key, list[tuple[int, int, float]]],
@@ -146,25 +143,23 @@ def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield (line of a CSV file or row of a Parquet file; its values)."""
     if path.suffix == ".parquet":
         row = 0
-        for batch in _open(path).iter_batches(columns=list(COLUMNS)):
-            for line in batch.to_pylist():
-                row += 1
-                yield row, line
+        with decoding(path, "a valid Parquet file"):
+            for batch in _open(path).iter_batches(columns=list(COLUMNS)):
+                for line in batch.to_pylist():
+                    row += 1
+                    yield row, line
         return
     opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rt", encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            if missing:
-                raise refused(
-                    path, 1, missing[0], "is not a column of this file", "files from `tradewind prices export` have it"
-                )
-            for row, line in named_rows(reader):
-                _require_whole(path, row, line)
-                yield row, line
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise refused(path, 0, "trace", f"is not a readable table: {error}") from error
+    with decoding(path, "a readable table"), opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+        if missing:
+            raise refused(
+                path, 1, missing[0], "is not a column of this file", "files from `tradewind prices export` have it"
+            )
+        for row, line in named_rows(reader):
+            _require_whole(path, row, line)
+            yield row, line
 
 
 def _require_whole(path: Path, row: int, line: Mapping[str, Any]) -> None:
@@ -179,10 +174,8 @@ def _open(path: Path) -> Any:
         import pyarrow.parquet as pq
     except ImportError as error:
         raise MissingExtraError("pyarrow", "analysis") from error
-    try:
+    with decoding(path, "a valid Parquet file"):
         return pq.ParquetFile(path)
-    except (OSError, ValueError) as error:  # pyarrow.ArrowInvalid is a ValueError
-        raise refused(path, 0, "trace", f"is not a valid Parquet file: {error}") from error
 
 
 def _ms(path: Path, row: int, line: Mapping[str, Any], field: str) -> int:
@@ -199,7 +192,7 @@ def _usd(path: Path, row: int, line: Mapping[str, Any]) -> float:
         usd = float(line["price_per_hour"])
     except (TypeError, ValueError):
         usd = -1.0
-    if not 0 < usd < 1e6:
+    if not 0 < usd < MOST_USD:
         raise refused(
             path, row, "price_per_hour", f"{line['price_per_hour']!r} is not a price", "correct or remove the row"
         )

@@ -145,4 +145,6 @@ def _trace(source: TraceSource) -> Trace:
 def _starts(starts: int | tuple[int, ...], last: int) -> tuple[int, ...]:
     if isinstance(starts, tuple):
         return starts
+    if starts > last:
+        return tuple(range(last + 1))
     return tuple(sorted({round(last * i / max(starts - 1, 1)) for i in range(starts)}))

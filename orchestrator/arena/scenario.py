@@ -27,15 +27,18 @@ from orchestrator.arena.baselines.daily import Daily
 from orchestrator.arena.baselines.registry import BASELINES
 from orchestrator.arena.price_export import Prices
 from orchestrator.arena.protocol import TickPolicy
+from orchestrator.config.paths import why_no_path
 from orchestrator.errors import Problem, SpecError, did_you_mean
 from orchestrator.jobfile.parse import read_text
 from orchestrator.jobfile.source.source_map import Finding, Loc, SourceMap, YamlSyntaxError, read_yaml
-from orchestrator.jobfile.units import BadValueError, parse_duration, parse_size
+from orchestrator.jobfile.units import BadValueError, parse_duration, parse_size, quoted
 from orchestrator.policy import online
 
 HINDSIGHT = "static-in-hindsight"
 POLICIES = (online.NAME, *BASELINES, HINDSIGHT)
 WITH_OPTIONS = (Daily.name,)
+MOST = 1_000_000
+"""The largest number in a scenario: a price in US dollars, a ratio, a speed, a number of machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +153,9 @@ class _Reader:
         if len(set(labels)) < len(labels):
             self.wrong(("policies",), "a policy is listed twice", "list each once, or with different options")
         starts = self.starts(top.get("starts", 1))
+        name = self.text(top, "name", (), self.path.stem)
         if self.findings:
             return None
-        name = str(top.get("name", self.path.stem))
         return Scenario(name, tuple(traces), tuple(jobs), starts, tuple(policies), str(reference))
 
     def wrong(self, loc: Loc, message: str, hint: str = "") -> None:
@@ -192,16 +195,20 @@ class _Reader:
         if not isinstance(path, str) or not path:
             self.wrong((*loc, "path"), "must name a trace file or folder")
             path = "."
+        elif why := why_no_path(path):
+            self.wrong((*loc, "path"), why, "name a trace file or folder")
         on_demand, spot, speed = (
             self.number(given.get(key), (*loc, key)) if key in given else None for key in ("on_demand", "spot", "speed")
         )
         if speed is not None and speed < 0.001:
             self.wrong((*loc, "speed"), f"must be 0.001 or more, not {speed:g}", "speeds have three decimals")
-        tick_s = self.unit(parse_duration, given["tick"], (*loc, "tick")) if "tick" in given else None
-        prices = Prices(
-            on_demand, spot, str(given.get("machine", "")), None if tick_s is None else round(tick_s * 1000)
-        )
-        kind = str(given.get("kind", Path(path).stem))
+        tick_ms = None
+        if "tick" in given:
+            tick_ms = round(self.unit(parse_duration, given["tick"], (*loc, "tick")) * 1000)
+            if tick_ms < 1:
+                self.wrong((*loc, "tick"), "must be 1 ms or more", 'write it like "10 min"')
+        prices = Prices(on_demand, spot, self.text(given, "machine", loc, ""), tick_ms)
+        kind = self.text(given, "kind", loc, Path(path).stem)
         return TraceSource(self.path.parent / path, self.zones(given, loc), prices, kind, speed or 1.0)
 
     def zones(self, given: Mapping[str, Any], loc: Loc) -> tuple[str, ...]:
@@ -219,8 +226,8 @@ class _Reader:
         )
         size = self.unit(parse_size, given["checkpoint"], (*loc, "checkpoint")) / 1e9 if "checkpoint" in given else 0.0
         gang = given.get("gang", 1)
-        if not isinstance(gang, int) or isinstance(gang, bool) or gang < 1:
-            self.wrong((*loc, "gang"), "must be a whole number, 1 or more")
+        if not isinstance(gang, int) or isinstance(gang, bool) or not 1 <= gang <= MOST:
+            self.wrong((*loc, "gang"), f"must be a whole number, 1 or more and at most {MOST:,}")
             gang = 1
         if ("deadline" in given) == ("ratio" in given):
             self.wrong(loc, "needs either `deadline` or `ratio`", "ratio: 1.5 is a deadline of 1.5 x work")
@@ -264,10 +271,17 @@ class _Reader:
         return 1
 
     def number(self, value: object, loc: Loc) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= MOST:
             return float(value)
-        self.wrong(loc, f"must be a positive number, not {value!r}")
+        self.wrong(loc, f"must be a positive number, at most {MOST:,}, not {quoted(value)}")
         return 1.0
+
+    def text(self, given: Mapping[str, Any], name: str, loc: Loc, default: str) -> str:
+        value = given.get(name, default)
+        if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+            return str(value)
+        self.wrong((*loc, name), f"must be text, not {quoted(value)}", "write a name, in double quotes if necessary")
+        return default
 
     def unit(self, parse: Callable[[object], float], value: object, loc: Loc) -> float:
         try:

@@ -6,8 +6,12 @@ inside it, because a policy would then be rewarded for data that appear or disap
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Sequence
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +29,43 @@ _AWS = re.compile(r"((?:[a-z]{2}|us-gov|[a-z]{2}-iso[a-z]?)-[a-z]+-\d)[a-z]")
 _DASHED = re.compile(r"([a-z]+(?:-[a-z]+)*-?[a-z]+\d+)-[a-z0-9]+")
 
 _INTERNET_USD_PER_GB = {"aws": 0.09, "gcp": 0.12}
+MOST_USD = 1e6
+"""Higher prices per hour are mistakes."""
+MAX_TICKS = 2_000_000
+ABSENT = "paths are relative to the scenario's folder"
+_DAMAGED = (ArithmeticError, EOFError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+"""Errors of the decoders of damaged files; those of pyarrow are subclasses."""
 
 
 def refused(path: Path | str, row: int, field: str, message: str, hint: str = "") -> SpecError:
     """A SpecError about a file. `row` counts from 1 (0: the whole file)."""
     return SpecError([Problem(str(path), row, 1, field, message, hint)])
+
+
+def require_file(path: Path, *, folder: bool = False, absent: str = ABSENT) -> None:
+    """Raises SpecError unless there is a regular file, or with `folder` a folder; it waits for no pipe. `absent` is the
+    remedy if there is nothing."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        message = "the file or folder does not exist" if folder else "the file does not exist"
+        raise refused(path, 0, "trace", message, absent) from None
+    except OSError as error:
+        raise refused(path, 0, "trace", f"cannot be read: {error.strerror}", "check the path") from None
+    if not stat.S_ISREG(mode) and not (folder and stat.S_ISDIR(mode)):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise refused(path, 0, "trace", f"is {what}, not a file", "give the path of a file")
+
+
+@contextmanager
+def decoding(path: Path, what: str) -> Iterator[None]:
+    """Raises SpecError with the name of the file, if it cannot be read or is damaged."""
+    try:
+        yield
+    except (*_DAMAGED, csv.Error, zlib.error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        message = f"is not {what}: {reason}"
+        raise refused(path, 0, "trace", message, "check the file, or record or export it again") from error
 
 
 def region_of(zone: str) -> str:
@@ -244,7 +280,7 @@ def checked(trace: Trace) -> Trace:
         except ValueError as error:
             raise refused(trace.name, 0, "zones", str(error), "egress prices depend on its region") from None
     for field, bad in (
-        ("spot_price", trace.known & ~(np.isfinite(trace.spot) & (trace.spot > 0))),
+        ("spot_price", trace.known & ~((trace.spot > 0) & (trace.spot < MOST_USD))),
         ("capacity", trace.known & (trace.capacity < 0)),
     ):
         if bad.any():
@@ -252,7 +288,7 @@ def checked(trace: Trace) -> Trace:
             value = trace.spot[row, tick] if field == "spot_price" else trace.capacity[row, tick]
             message = f"{trace.zones[row]} has {value} in tick {tick}"
             raise refused(trace.name, tick + 1, field, message, "correct the row, or end the series before it")
-    bad_price = ~(np.isfinite(trace.on_demand) & (trace.on_demand > 0))
+    bad_price = ~((trace.on_demand > 0) & (trace.on_demand < MOST_USD))
     if bad_price.any():
         row = int(np.flatnonzero(bad_price)[0])
         raise refused(trace.name, 0, "on_demand_price", f"{trace.zones[row]} has {trace.on_demand[row]}")

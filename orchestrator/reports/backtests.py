@@ -10,6 +10,7 @@ from orchestrator.arena.results import Backtest
 from orchestrator.formats.codec import CodecError
 from orchestrator.formats.csv_cells import table
 from orchestrator.formats.documents import codec_of
+from orchestrator.formats.whole_file import write_whole
 from orchestrator.installation import Installation
 from orchestrator.policy import online
 
@@ -57,7 +58,7 @@ def keep(state_dir: Path, view: Backtest) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     name = "".join(each if each.isalnum() and each.isascii() else "-" for each in view.name)[:80] or "backtest"
     path = folder / f"{name}.json"
-    path.write_text(codec_of(Backtest).dumps(view, indent=1), encoding="utf-8")
+    write_whole(path, codec_of(Backtest).dumps(view, indent=1))
     return path
 
 

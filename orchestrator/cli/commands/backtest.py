@@ -1,5 +1,7 @@
 """`backtest`: compares policies with each other and with the optimum on recorded markets."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,11 +71,13 @@ def backtest(
     from orchestrator.arena.runner import run
     from orchestrator.arena.scenario import load_scenario
     from orchestrator.errors import PartialFailure, UsageError
+    from orchestrator.formats.whole_file import write_whole
 
     out = Output(output, wide=wide)
     if sum(each is not None for each in (scenario, paper, jobs)) != 1:
         hint = "see examples/scenarios"
         raise UsageError("name a scenario, or a folder with --paper, or a trace of jobs with --jobs", hint=hint)
+    _require_use(ctx, jobs=jobs is not None, scenario=scenario is not None)
     if jobs is not None:
         out.show(_of_jobs(out, jobs, throughputs, cluster, policy))
         return
@@ -84,15 +88,19 @@ def backtest(
     plan = load_scenario(scenario)
     if html is not None and not html.absolute().parent.is_dir():
         raise UsageError(f"{html} cannot be written: the folder {html.parent} does not exist", hint="create it first")
-    if html is not None and html.is_dir():
-        raise UsageError(f"{html} is a folder", hint="name a file, such as arena.html")
+    if html is not None:
+        with _writing(html):
+            is_folder = html.is_dir()
+        if is_folder:
+            raise UsageError(f"{html} is a folder", hint="name a file, such as arena.html")
     with out.progress() as tick:
         played = run(plan, processes=processes, progress=lambda done, whole: tick(plan.name, done, whole))
     view = summarise(plan, played)
     if html is not None:
         from orchestrator.arena.page import page
 
-        html.write_text(page(view, played), "utf-8")
+        with _writing(html):
+            write_whole(html, page(view, played))
         out.note(f"wrote {html}")
     if keep:
         from orchestrator.config import load_config
@@ -100,10 +108,35 @@ def backtest(
 
         options = ctx.find_object(Globals) or Globals()
         kept = load_config({} if options.state_dir is None else {"state_dir": str(options.state_dir)})
-        out.note(f"kept {keep_it(kept.state_dir, view)}")
+        with _writing(kept.state_dir):
+            file = keep_it(kept.state_dir, view)
+        out.note(f"kept {file}")
     out.show(view)
     if view.failures:
         raise PartialFailure(f"{len(view.failures)} runs failed: {view.failures[0]}")
+
+
+def _require_use(ctx: typer.Context, *, jobs: bool, scenario: bool) -> None:
+    """Raises UsageError for an option that would be ignored."""
+    from orchestrator.errors import UsageError
+
+    of_jobs, of_scenarios = ("throughputs", "cluster", "policy"), ("html", "keep", "processes")
+    for names, used, of in ((of_jobs, jobs, "with --jobs"), (of_scenarios, scenario, "for a scenario")):
+        for name in names:
+            source = ctx.get_parameter_source(name)
+            if not used and source is not None and source.name != "DEFAULT":
+                raise UsageError(f"--{name} is an option only {of}", hint=f"omit --{name}")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raises UsageError if a file or folder cannot be written."""
+    from orchestrator.errors import UsageError
+
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another path") from error
 
 
 def _of_jobs(out: Output, trace: Path, throughputs: Path | None, cluster: str, policy: str) -> "GroupBacktest":
@@ -111,7 +144,7 @@ def _of_jobs(out: Output, trace: Path, throughputs: Path | None, cluster: str, p
     from orchestrator.arena.job_traces import read_jobs
 
     policies, gpus = named(policy), cluster_of(cluster)
-    table = throughputs or trace.with_name("throughputs.csv")
+    table = throughputs or trace.parent / "throughputs.csv"
     read = read_jobs(trace, table, list(gpus), room=room_for(policies, gpus))
     with out.progress() as tick:
 

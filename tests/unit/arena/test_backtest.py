@@ -169,6 +169,18 @@ def test_hindsight_costs_no_more_than_the_zone_chosen_at_the_start(played):
             "policies[0].replan_hours: must be a positive number",
         ),
         ({"policies": [{"policy": "daily", "replan_hours": math.nan}]}, "replan_hours: must be a positive number"),
+        ({"policies": ["greedy", {"policy": "daily", "replan_hours": 10**400}]}, "not a huge number"),
+        ({"traces": [{"path": "x", "on_demand": 10**400}]}, "traces[0].on_demand: must be a positive number"),
+        ({"traces": [{"path": "x", "spot": 1e308}]}, "traces[0].spot: must be a positive number, at most 1,000,000"),
+        ({"traces": [{"path": "x.csv", "tick": "0.0001 s"}]}, "traces[0].tick: must be 1 ms or more"),
+        ({"traces": [{"path": "x.csv", "machine": ["p3"]}]}, "traces[0].machine: must be text, not a list"),
+        ({"traces": [{"mixed": [{"path": "x.npz", "kind": {}}]}]}, "mixed[0].kind: must be text, not a mapping"),
+        ({"traces": ["x" * 300]}, "traces[0].path: must have at most 255 bytes between two slashes"),
+        ({"traces": ["x\0.npz"]}, "traces[0].path: must not contain a NUL"),
+        ({"jobs": [{"work": "40h", "ratio": 1e308}]}, "jobs[0].ratio: must be a positive number"),
+        ({"jobs": [{"work": "40h", "ratio": 2, "gang": 10**400}]}, "jobs[0].gang: must be a whole number"),
+        ({"name": {"a": "b"}}, "name: must be text, not a mapping"),
+        ({"name": None}, "name: must be text, not null"),
         ({"trace": []}, 'is not a field of a scenario (did you mean "traces"?)'),
     ],
 )
@@ -187,6 +199,12 @@ def test_a_wrong_scenario_is_refused_with_its_place(tmp_path, change, named):
     assert named in str(error.value)
     path.write_text(json.dumps(good))
     assert load_scenario(path).jobs[0].deadline_h == 8
+
+
+def test_more_starts_than_ticks_are_every_tick_once(scenario):
+    every = [case.start for case in cases(replace(scenario, starts=10**15))]
+    assert every == list(range(len(every)))
+    assert len(every) > 100
 
 
 def test_a_start_or_deadline_outside_the_trace_is_refused(scenario):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -177,3 +178,13 @@ def test_files_that_are_missing_empty_or_without_a_column_are_refused(tmp_path: 
     (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SpecError, match="cannot be read as CSV"):
         read_jobs(tmp_path / "trace.csv", tmp_path / "rates.csv", ("v100",))
+
+
+def test_a_pipe_or_a_column_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(SpecError, match=r"pipe\.csv: it cannot be read: it is a pipe or a device"):
+        read_jobs(tmp_path / "pipe.csv", tmp_path / "throughputs.csv", ["v100"])
+    (tmp_path / "jobs.csv").write_text("arrival_s,job_type,total_steps\n0,a,10\n")
+    (tmp_path / "throughputs.csv").write_text("job_type,scale_factor,v100,v100\na,1,2,3\n")
+    with pytest.raises(SpecError, match=r"throughputs\.csv:1:1: v100: the column occurs twice"):
+        read_jobs(tmp_path / "jobs.csv", tmp_path / "throughputs.csv", ["v100"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -174,3 +175,61 @@ def test_the_example_can_be_played():
     example = MARKET.parents[1] / "job-traces" / "jobs.csv"
     document = json.loads(tradewind("--jobs", example, "--policy", "cheapest", "--output", "json").stdout)
     assert (document["jobs"], document["with_deadline"], document["policies"][0]["late"]) == (12, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (("--jobs", "jobs.csv", "--html", "page.html"), "--html is an option only for a scenario"),
+        (("--jobs", "jobs.csv", "--keep"), "--keep is an option only for a scenario"),
+        (("--paper", ".", "--processes", "2"), "--processes is an option only for a scenario"),
+        (("small.yaml", "--cluster", "v100=1"), "--cluster is an option only with --jobs"),
+        (("small.yaml", "--policy", "makespan"), "--policy is an option only with --jobs"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(options, named):
+    refused = tradewind(*options)
+    assert (refused.exit_code, named in refused.stderr) == (2, True), refused.output
+
+
+def test_a_page_that_cannot_be_written_is_refused_and_leaves_nothing(scenario, tmp_path):
+    page = tmp_path / ("x" * 300 + ".html")
+    refused = tradewind(scenario, "--html", page)
+    assert (refused.exit_code, "cannot be written: File name too long" in refused.stderr) == (2, True), refused.output
+    assert [each.name for each in tmp_path.iterdir()] == [scenario.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("paper_ratios.csv", b"", "paper_ratios.csv:1:1: region: is not a column of this file"),
+        ("paper_ratios.csv", b"region,days,model,policy,ratio\n", "paper_ratios.csv: paper: the table has no rows"),
+        ("paper_ratios.csv", b"region,days,model,policy,ratio\nx,y,z,a,1\n", "paper_ratios.csv:2:1: days: invalid"),
+        ("paper_ratios.csv", b"region,days,model,policy,ratio\nx,4\n", "paper_ratios.csv:2:1: model: is empty"),
+        ("paper_ratios.csv", b"\xff\xfe", "paper_ratios.csv: trace: is not a readable table"),
+        ("throughputs.csv.gz", b"text", "throughputs.csv.gz: trace: is not a readable table"),
+        ("aws_spot_2020_dispa.parquet", b"text", "aws_spot_2020_dispa.parquet: trace: is not a valid Parquet file"),
+    ],
+)
+def test_damaged_data_of_the_paper_are_refused_with_file_and_line(tmp_path, name, content, named):
+    steps = b"source,job_type,worker_type,steps_per_sec\ndispa_oracle,A3C,v100,1\n"
+    sound = {
+        "aws_spot_2020_dispa.parquet": b"",
+        "azure_spot_2020_dispa.csv.gz": b"",
+        "throughputs.csv.gz": gzip.compress(steps),
+        "paper_ratios.csv": b"region,days,model,policy,ratio\nus-east-1,4,A3C,baseline,1\n",
+    }
+    for each, text in {**sound, name: content}.items():
+        (tmp_path / each).write_bytes(text)
+    refused = tradewind("--paper", tmp_path)
+    assert (refused.exit_code, named in refused.stderr) == (3, True), refused.output
+
+
+def test_prices_and_speeds_of_another_planet_are_refused(tmp_path):
+    (tmp_path / "jobs.csv").write_text("arrival_s,job_type,total_steps\n0,a,10\n")
+    (tmp_path / "throughputs.csv").write_text("job_type,scale_factor,v100\na,1,1e300\n")
+    refused = tradewind("--jobs", tmp_path / "jobs.csv", "--cluster", "v100=1@1")
+    assert refused.exit_code == 3
+    assert "throughputs.csv:2:5: v100: '1e300' is not a number of at most 1e+09" in refused.stderr
+    refused = tradewind("--jobs", tmp_path / "jobs.csv", "--cluster", f"v100=1@{'9' * 400}")
+    assert (refused.exit_code, "is not a valid part of a cluster" in refused.stderr) == (2, True), refused.output
