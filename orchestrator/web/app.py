@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
-from typing import Any
+from typing import Any, get_origin
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -74,7 +74,7 @@ def create_app(site: Site) -> FastAPI:
     if site.token:
         app.include_router(actions.routes(site))
     app.include_router(live.routes(site))
-    parameters: dict[str, set[str]] = {}
+    parameters: dict[str, dict[str, bool]] = {}
 
     def require_known(request: Request) -> None:
         page = _page_of(request.scope["route"])
@@ -83,6 +83,12 @@ def create_app(site: Site) -> FastAPI:
                 known = f"it has {', '.join(sorted(parameters[page]))}" if parameters[page] else "it has none"
                 words = f"{page} has no such parameter; {known}"
                 raise RequestValidationError([{"loc": ("query", name), "msg": words}])
+        for name, many in parameters[page].items():
+            values = request.query_params.getlist(name)
+            if len(values) > 1 and not many:
+                raise RequestValidationError([{"loc": ("query", name), "msg": "may be given only once"}])
+            if any("\0" in value for value in values):
+                raise RequestValidationError([{"loc": ("query", name), "msg": "must not contain a NUL character"}])
 
     readable = [Depends(site.client.store.require_current)]  # the store may be upgraded while the dashboard runs
     readable.append(Depends(require_known))
@@ -90,7 +96,7 @@ def create_app(site: Site) -> FastAPI:
         router = each.routes(site)
         for route in router.routes:
             if isinstance(route, APIRoute):
-                parameters.setdefault(_page_of(route), set()).update(_parameters(route))
+                parameters.setdefault(_page_of(route), {}).update(_parameters(route))
         app.include_router(router, dependencies=readable)
     app.include_router(frame.routes())
 
@@ -108,14 +114,15 @@ def _page_of(route: APIRoute) -> str:
     return route.path.removesuffix(".json").removesuffix(".csv")
 
 
-def _parameters(route: APIRoute) -> Iterator[str]:
-    """The query parameters of a route."""
+def _parameters(route: APIRoute) -> Iterator[tuple[str, bool]]:
+    """The query parameters of a route, and whether each may have several values."""
     for each in route.dependant.query_params:
         model = each.field_info.annotation
         if isinstance(model, type) and issubclass(model, BaseModel):
-            yield from model.model_fields
+            for name, field in model.model_fields.items():
+                yield name, get_origin(field.annotation) is list
         else:
-            yield each.alias
+            yield each.alias, get_origin(model) is list
 
 
 class _Guard:

@@ -30,6 +30,10 @@ BAD = {
     "/jobs?cursor=zzz": 422,
     "/costs?colour=red": 422,
     "/health?x=1": 422,
+    "/costs?month=2026-10&month=2026-11": 422,
+    "/jobs?q=a&q=b": 422,
+    "/jobs?q=%00": 422,
+    "/ledger?owner=a%00b": 422,
     "/?month=2026-13": 400,
     "/?month=99999-01": 400,
     "/static/../../app.py": 404,
@@ -54,6 +58,13 @@ def test_a_parameter_that_a_page_does_not_have_is_named_beside_those_that_it_has
     message = "limit: /jobs has no such parameter; it has group, project, q, skip, sort, state"
     assert json.loads(body)["error"]["message"] == message
     assert fleet.get("/jobs.csv?skip=100&sort=name")[0] == 200  # as the page links to its twins
+
+
+def test_a_parameter_that_is_given_twice_is_named_unless_it_is_a_list(fleet: Served) -> None:
+    _, _, body = fleet.get("/costs.json?month=2026-10&month=2026-11")
+    assert json.loads(body)["error"]["message"] == "month: may be given only once"
+    offers = "offer=aws/us-east-1/us-east-1a/p3.2xlarge/spot&offer=aws/us-east-1/us-east-1b/p3.2xlarge/spot"
+    assert fleet.get(f"/market.json?{offers}")[0] == 200
 
 
 @pytest.mark.parametrize(
