@@ -14,7 +14,7 @@ The state is GPT-2 small with AdamW: 1.49 GB in chunks of at most 4 MiB.
    for 30 ms before each answer, because a real bucket has latency (Amazon's is 100 to 200 ms:
    https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html). Without that wait, the server's
    CPU time is the limit; this is reported without a target.
-3. From the bucket with latency, after a machine has fetched chunks ahead (trainers.checkpoint.ahead): all chunks, as
+3. From the bucket with latency, after a machine has fetched chunks ahead (trainers.checkpoint.prefetch): all chunks, as
    after a loss, while the machine loads libraries; and the chunks that two checkpoints have in common, as in a planned
    move of a job that trains only 2 of the 12 layers of its model. Restoring without them is in the same rounds.
 
@@ -50,9 +50,9 @@ from tests.clouds.s3 import S3, environment
 from tests.clouds.server import Request, Response, serving
 from trainers import runner
 from trainers.checkpoint import store
-from trainers.checkpoint.ahead import fetch
 from trainers.checkpoint.fetched import FetchedChunks, restored_from
 from trainers.checkpoint.manifest import ManifestName
+from trainers.checkpoint.prefetch import fetch
 from trainers.checkpoint.reader import load
 from trainers.checkpoint.state import tensor_bytes
 from trainers.checkpoint.writer import save

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from benchmarks._claims import Claim, show
 from orchestrator.engine.inputs.price_courses import LOOKED_BACK_MS
-from orchestrator.market import Ahead, History
+from orchestrator.market import History, PriceForecast
 from orchestrator.market.reversion import HOUR_MS, course
 
 SHARED = Path(os.environ.get("TRADEWIND_SHARED") or Path(__file__).parents[2] / "shared")
@@ -106,7 +106,9 @@ def forecasts(market: list[Series], instants: int) -> Iterator[Forecast]:
         price = np.array([each.price[-1] for each in known])
         level = np.array([_mean(each, int(each.at_ms[0]), now_ms) for each in known])
         rows = np.zeros(len(sold), np.int64)
-        ahead = Ahead((price * 1e9).astype(np.int64), level * 1e9, np.ones(len(sold), bool), rows, [course(known)])
+        ahead = PriceForecast(
+            (price * 1e9).astype(np.int64), level * 1e9, np.ones(len(sold), bool), rows, [course(known)]
+        )
         for hours in HORIZONS_H:
             seconds = np.array([hours * 3600])
             expected = price * ahead.mean(seconds, rows)

@@ -262,7 +262,7 @@ def dashboard(installation: Installation, log: ControlPlaneLog) -> Iterator[None
     with ExitStack() as stack:
         if port is not None:
             try:
-                from orchestrator.web.apart import beside
+                from orchestrator.web.dashboard_process import beside
 
                 stack.enter_context(beside(installation, port, log.say))
             except ImportError as error:

@@ -21,7 +21,7 @@ from orchestrator.config.paths import broken_link, why_not_created
 from orchestrator.config.private import private_folder, write_privately
 from orchestrator.errors import Problem, ProviderFailure, SpecError, StoreError
 from orchestrator.formats.codec import CodecError, dumps, loads
-from orchestrator.store import LeftRoot, Store, Tx
+from orchestrator.store import FormerRoot, Store, Tx
 from providers.base import Provider
 from providers.clock import AcceleratedClock, Clock, SystemClock, boot_id
 from providers.errors import ProviderError
@@ -118,7 +118,7 @@ class Installation:
         """The folder or URL that was `store_root` at `at_ms` (market time); None if it was the present one. Raises
         StoreError."""
         present = str(self.config.store_root)
-        found = next((each.root for each in tx.left_roots() if at_ms < each.until_ms), None)
+        found = next((each.root for each in tx.former_roots() if at_ms < each.until_ms), None)
         if found is None:  # the configuration may have changed since the last control plane started
             with suppress(StoreError):  # its file is damaged, as the next start says
                 found = _former_root(self.state_dir / "store-root")
@@ -126,7 +126,7 @@ class Installation:
 
     def has_former_root(self, tx: Tx) -> bool:
         """Whether `store_root` was ever another one. Raises StoreError."""
-        return bool(tx.left_roots()) or self.former_root(tx, self.clock.now_ms()) is not None
+        return bool(tx.former_roots()) or self.former_root(tx, self.clock.now_ms()) is not None
 
     def root_in_use(self) -> str | None:
         """The `store_root` with which a control plane started here last, and which one that still runs uses; None if it
@@ -190,7 +190,7 @@ def _keep_root(installation: Installation) -> None:
     installation.prepare_control()
     if changed:
         with installation.store.write() as tx:
-            tx.add_left_root(LeftRoot(former, installation.clock.now_ms()))
+            tx.add_former_root(FormerRoot(former, installation.clock.now_ms()))
     if former != root:
         partial = path.with_suffix(f".{os.getpid()}.tmp")
         try:

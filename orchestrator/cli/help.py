@@ -5,7 +5,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from orchestrator.cli.meant import meant
+from orchestrator.cli.suggestions import with_suggestion
 
 
 def usage(argument: Any) -> str:
@@ -67,7 +67,7 @@ class Group(_Readable, TyperGroup):
             return super().resolve_command(ctx, args)
         except Exception as error:  # typer's usage errors are in a private module
             if hasattr(error, "message") and args[0] not in self.commands:
-                error.message = meant(error.message, args[0], self.commands, root=ctx.parent is None)
+                error.message = with_suggestion(error.message, args[0], self.commands, root=ctx.parent is None)
             raise
 
 

@@ -13,7 +13,7 @@ from orchestrator.engine.calls import LIMIT_S, Answer, Calls, Place
 from orchestrator.engine.inputs.bucket_places import bucket_place
 from orchestrator.engine.inputs.market_reader import MarketReader
 from orchestrator.engine.inputs.speeds import SpeedReader
-from orchestrator.engine.jobs.asked_catalog import AskedCatalog
+from orchestrator.engine.jobs.background_catalog import BackgroundCatalog
 from orchestrator.engine.jobs.checkpoints import CheckpointCatalog
 from orchestrator.engine.runtime import RunReport, Runtime
 from orchestrator.engine.secret_values import SecretValues
@@ -244,9 +244,9 @@ class Context:
         """The provider of an offer. Raises KeyError if it is no longer enabled."""
         return self.installation.providers[provider_of(offer_id)]
 
-    def catalog(self, purpose: str) -> AskedCatalog:
+    def catalog(self, purpose: str) -> BackgroundCatalog:
         """The checkpoints of jobs, read outside the tick. Calls that belong together share a `purpose`."""
-        return AskedCatalog(self, purpose)
+        return BackgroundCatalog(self, purpose)
 
     def checkpoint_root(self, job: Job) -> str:
         """The folder or URL of a job's checkpoints."""

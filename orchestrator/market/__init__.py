@@ -1,12 +1,12 @@
 """Market: everything that is known at one time (offers, prices, capacity), and nothing later. Pure: no I/O, no clock,
 no random source."""
 
-from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import PRIOR_LOSSES, AvailabilityKind, AvailabilityPoint, HazardPrior
 from orchestrator.market.gangs import of_machines
 from orchestrator.market.listing import Listing, MachineKind, Shape, Site
 from orchestrator.market.outages import expected_wait_s, mean_outage_h
 from orchestrator.market.price_columns import PriceColumns
+from orchestrator.market.price_forecast import PriceForecast
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import (
     QuotaName,
@@ -29,7 +29,6 @@ __all__ = [
     "PRIOR_LOSSES",
     "QUANTILES",
     "TYPICAL",
-    "Ahead",
     "AvailabilityKind",
     "AvailabilityPoint",
     "Course",
@@ -40,6 +39,7 @@ __all__ = [
     "MachineKind",
     "Market",
     "PriceColumns",
+    "PriceForecast",
     "Quantile",
     "QuotaName",
     "Room",

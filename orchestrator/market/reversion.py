@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market.lazily import lazily
+from orchestrator.market.cached_property import cached_property
 
 Floats = NDArray[np.float64]
 
@@ -65,7 +65,7 @@ class Course:
 
     table: Floats
 
-    @lazily
+    @cached_property
     def logs(self) -> tuple[Floats, Floats]:
         """(the logarithms of `table`, their slopes between one deviation and the next)."""
         logs = np.log(self.table)

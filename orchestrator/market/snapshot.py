@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market.ageing import FRESH_S, drift
-from orchestrator.market.ahead import Ahead
 from orchestrator.market.availability import (
     ASSUMED,
     AvailabilityPoint,
@@ -29,13 +28,14 @@ from orchestrator.market.availability import (
     hazard_per_hour,
     summarise,
 )
+from orchestrator.market.cached_property import cached_property
 from orchestrator.market.cells import Cells
 from orchestrator.market.digest import BLOCK, block_hashes, declared
-from orchestrator.market.lazily import lazily
 from orchestrator.market.listing import Listing
 from orchestrator.market.outages import mean_by_group_h
 from orchestrator.market.polls import Answered, Polled, answered_by_site, latest
 from orchestrator.market.price_columns import PriceColumns
+from orchestrator.market.price_forecast import PriceForecast
 from orchestrator.market.prior_hazard import prior_hazard
 from orchestrator.market.quotas import Rooms
 from orchestrator.market.reversion import UNKNOWN, Course
@@ -351,7 +351,7 @@ class Market:
             self._start_tables[quantile] = start_table(self.listing, self.site_starts, self.starts, quantile)
         return self._start_tables[quantile][site, kind]
 
-    @lazily
+    @cached_property
     def _start_tables(self) -> dict[Quantile, Floats]:
         """A cache: the table of `start_s` by site and kind, for each quantile asked for so far."""
         return {}
@@ -383,12 +383,12 @@ class Market:
                 old &= ~answered[self.listing.site, self.listing.spot.astype(np.int64)]
         return old
 
-    @lazily
+    @cached_property
     def _answered_by_site(self) -> Ints:
         """When each site's region last answered (ms; -1: never), of shape (sites, 2): first on-demand, then spot."""
         return answered_by_site(self.listing, self.polled)
 
-    @lazily
+    @cached_property
     def drift(self) -> Floats | None:
         """One standard deviation of the logarithm of each price, due to its age (market.ageing), by row. None if every
         price is fresh."""
@@ -396,20 +396,20 @@ class Market:
             return None
         return drift(self.price_age_s(), self.fresh_s, self.spot)
 
-    def ahead(self, rows: Ints | slice) -> Ahead:
+    def ahead(self, rows: Ints | slice) -> PriceForecast:
         """The price forecast of some rows."""
         provider = self.listing.site_provider[self.listing.site[rows]]
         courses = [self.courses.get(name, UNKNOWN) for name in self.listing.providers]
-        return Ahead(self.price[rows], self.level[rows], self.spot[rows], provider, courses)
+        return PriceForecast(self.price[rows], self.level[rows], self.spot[rows], provider, courses)
 
-    @lazily
+    @cached_property
     def doubted(self) -> Bools:
         """Rows that must not be chosen, although their price is known."""
         doubted = np.zeros(len(self), np.bool_)
         doubted[list(self.doubts)] = True
         return doubted
 
-    @lazily
+    @cached_property
     def room(self) -> Ints:
         """How many machines of each row may be rented, of shape (2, rows): first now, then at most."""
         room = np.full((2, len(self)), np.iinfo(np.int64).max, np.int64)
@@ -417,14 +417,14 @@ class Market:
             room[:, row] = of_row[0].left, min(each.most for each in of_row)
         return room
 
-    @lazily
+    @cached_property
     def owned(self) -> Bools:
         """Rows whose machines the user owns: their number is the limit, not a quota of an account."""
         owned = np.zeros(len(self), np.bool_)
         owned[[row for row, of_row in self.rooms.items() if of_row[0].quota.owned]] = True
         return owned
 
-    @lazily
+    @cached_property
     def priced(self) -> Bools:
         """Whether each row's price is known."""
         return self.price >= 0
@@ -444,13 +444,13 @@ class Market:
         lost = int(self.losses[row])
         return f"{lost} {'loss' if lost == 1 else 'losses'} in {hours:.1f} h, with a prior of one in {prior}"
 
-    @lazily
+    @cached_property
     def outage_by_provider_h(self) -> Floats:
         """The expected length (hours) of an outage of spot capacity, by provider."""
         counted, providers = self.spot, self.listing.site_provider[self.listing.site]
         return mean_by_group_h(providers, self.returns * counted, self.away_ms * counted)
 
-    @lazily
+    @cached_property
     def cells(self) -> Cells:
         """The cells of this market."""
         return self.older_cells if self.older_cells is not None else Cells.of(self.listing, self.hazard)
@@ -465,7 +465,7 @@ class Market:
             return self._blocks, frozenset()
         return self.hashed if self.hashed is not None else (None, frozenset())
 
-    @lazily
+    @cached_property
     def _blocks(self) -> tuple[bytes, ...]:
         """The hash of each block of rows. Blocks that did not change keep the hash of an older market."""
         known, dirty = self._hash_base
@@ -473,7 +473,7 @@ class Market:
         columns = (self.price, self.effective_at, *capacity)
         return block_hashes(columns, len(self), known, dirty)
 
-    @lazily
+    @cached_property
     def digest(self) -> str:
         """A hash of the facts: offers, prices in effect, doubts, refusals, losses and other inputs, but not their age.
 
@@ -483,7 +483,7 @@ class Market:
         digest.update(b"".join(self._blocks))
         return digest.hexdigest()
 
-    @lazily
+    @cached_property
     def _declared(self) -> hashlib.blake2b:
         """The beginning of the digest: the facts that do not depend on prices and lost machines."""
         given = (self.startup, self.starts, self.priors, self.doubts)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NoReturn
 from orchestrator.config.private import PRIVATE_UMASK
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
-from orchestrator.nodes.access.borrowed import Access, OwnAccess
+from orchestrator.nodes.access.machine_access import Access, OwnAccess
 from orchestrator.nodes.boot.contact import Contact
 from orchestrator.nodes.channel import Channel, Garbled, Pace, places
 from orchestrator.nodes.cluster import ALONE, Cluster

@@ -18,9 +18,9 @@ from pathlib import Path
 
 from orchestrator.errors import SiteError
 from orchestrator.nodes.fetching import Fetching
+from orchestrator.nodes.log_pieces import PieceWriter, log_prefix, metrics_prefix
 from orchestrator.nodes.messages import JobFiles
 from orchestrator.nodes.outputs import OutputWriter
-from orchestrator.nodes.trail import TrailWriter, log_prefix, metrics_prefix
 from orchestrator.nodes.unpacking import CodeError, unpacked
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore, is_key
@@ -84,8 +84,8 @@ class Courier:
         self._last = "starting"
         self._over: str | None = None
         self._over_at = self._moved_at = monotonic()
-        log = TrailWriter(store, log_prefix(run_id, files.rank), self.run_dir / "log")
-        metrics = TrailWriter(store, metrics_prefix(run_id, files.rank), self.run_dir / "metrics.jsonl")
+        log = PieceWriter(store, log_prefix(run_id, files.rank), self.run_dir / "log")
+        metrics = PieceWriter(store, metrics_prefix(run_id, files.rank), self.run_dir / "metrics.jsonl")
         self._trails = {log: LOG_EVERY_S, metrics: METRICS_EVERY_S}
         self._shipped_at = dict.fromkeys(self._trails, float("-inf"))
 
@@ -274,7 +274,7 @@ class Courier:
                 if self._given_up(closed_at):
                     return
 
-    def _is_due(self, trail: TrailWriter) -> bool:
+    def _is_due(self, trail: PieceWriter) -> bool:
         every_s = self._trails[trail] if self._store.remote else self._look_s
         return self._monotonic() - self._shipped_at[trail] >= every_s
 

@@ -33,7 +33,7 @@ class Fetching:
         flags = [flag for flag, is_set in (("--trains", ahead.trains), ("--shared", shared)) if is_set]
         command = [ahead.root, ahead.job, str(ahead.generation), str(folder), *flags]
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "trainers.checkpoint.ahead", *command],
+            [sys.executable, "-P", "-m", "trainers.checkpoint.prefetch", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env=variables,

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.nodes import sealing
-from orchestrator.nodes.access.borrowed import Access, BorrowedAccess, OwnAccess
+from orchestrator.nodes.access.machine_access import Access, BorrowedAccess, OwnAccess
 from orchestrator.nodes.boot.contact import Contact, Urls
 from orchestrator.nodes.channel import Channel, control_store, places
 from orchestrator.nodes.handover import Handover

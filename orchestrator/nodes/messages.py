@@ -29,8 +29,9 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The data that a machine may fetch before its run restores (trainers.checkpoint.ahead): chunks of the checkpoints
-    of `job` in the bucket `root`, for a run of `generation`. `trains`: the previous run is still training."""
+    """The data that a machine may fetch before its run restores (trainers.checkpoint.prefetch): chunks of the
+    checkpoints of `job` in the bucket `root`, for a run of `generation`. `trains`: the previous run is still
+    training."""
 
     root: str
     job: str

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from orchestrator.errors import UsageError
-from orchestrator.nodes.ignoring import Pattern, is_ignored, patterns
+from orchestrator.nodes.gitignore import Pattern, is_ignored, patterns
 
 IGNORE_FILE = ".tradewindignore"
 IGNORED = frozenset({".git", "__pycache__", ".venv"})

@@ -2,9 +2,9 @@
 
 from orchestrator.policy.decide import decide, plan_id
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
-from orchestrator.policy.telling.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
-from orchestrator.policy.telling.expected import expected
-from orchestrator.policy.telling.explain import FOR_MONEY, MAY_PASS, NOT_MEASURED, OLD_PRICE, OTHER_GPU, OVER_LIMITS
+from orchestrator.policy.explanation.compare import Comparison, Prospect, cheapest, compare, prospects, ruled_out
+from orchestrator.policy.explanation.expected import expected
+from orchestrator.policy.explanation.explain import FOR_MONEY, MAY_PASS, NOT_MEASURED, OLD_PRICE, OTHER_GPU, OVER_LIMITS
 from orchestrator.policy.trace import trace
 
 __all__ = [

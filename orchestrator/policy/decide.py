@@ -20,9 +20,11 @@ from orchestrator.market import Market
 from orchestrator.model import TERMINAL, Alternative, Placement, Plan, derived_id
 from orchestrator.perf import PerfBook
 from orchestrator.policy import gate
-from orchestrator.policy.beside import may_have_beside
 from orchestrator.policy.demand import Demand, MoveLimits, Running, Underway
-from orchestrator.policy.likewise import within_quotas
+from orchestrator.policy.equivalent_offers import within_quotas
+from orchestrator.policy.explanation import explain
+from orchestrator.policy.explanation.no_room import REMEDY
+from orchestrator.policy.explanation.placement import PlacementBuilder
 from orchestrator.policy.probe import LONGEST_PROBE_S
 from orchestrator.policy.ranking.by_deadline import choices, wait_of
 from orchestrator.policy.ranking.chance import SURER
@@ -31,10 +33,8 @@ from orchestrator.policy.ranking.eligible import NONE, Filter, Filtered, Filters
 from orchestrator.policy.ranking.limits import lacks_money
 from orchestrator.policy.ranking.order import rank, reasons_to_go
 from orchestrator.policy.ranking.patience import waiting
+from orchestrator.policy.room_to_move import may_have_beside
 from orchestrator.policy.sharing import shared
-from orchestrator.policy.telling import explain
-from orchestrator.policy.telling.no_room import REMEDY
-from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import PROBE_S, trial
 from orchestrator.policy.underway import EARLIER, weighed_again
 from providers.offer import provider_of

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orchestrator.market.lazily import lazily
+from orchestrator.market.cached_property import cached_property
 from orchestrator.model import Objective
 from orchestrator.policy.demand import MoveLimits, Running
 from orchestrator.policy.ranking.cost import Forecast
@@ -79,13 +79,13 @@ class _Move:
             known = forecast.moves[stay, go] = cls(forecast, stay, go)
         return known
 
-    @lazily
+    @cached_property
     def lateness(self) -> float:
         """The logarithm of the time until the job trains at the target, relative to the time that the remaining work
         takes on its present machine. If it is positive, the move takes longer than the work."""
         return math.log(max(self.there.move_billed_s, 1e-3) / max(self.here.run_s, 1e-3))
 
-    @lazily
+    @cached_property
     def lasts(self) -> float:
         """The share of the work within which a move must have paid for itself.
 

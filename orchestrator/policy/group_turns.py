@@ -204,15 +204,15 @@ def _contenders(
     until: TimeLimit,
 ) -> tuple[Contender, ...]:
     column = {offer_id: way for way, offer_id in enumerate(question.ids)}
-    pasts = [history[each.job.id] for each in question.demands]
-    ways = [None if past.on is None else column.get(past.on) for past in pasts]
+    machine_times = [history[each.job.id] for each in question.demands]
+    ways = [None if past.on is None else column.get(past.on) for past in machine_times]
     spare_s = max(each.gap_s for each in question.demands) + rules.again_s
     moves_s = np.array(
-        [each.gap_s + past.start_s for each, past in zip(question.demands, pasts, strict=True)], dtype=float
+        [each.gap_s + past.start_s for each, past in zip(question.demands, machine_times, strict=True)], dtype=float
     )
     first = urgent(question, shares, ways, moves_s, overdue, spare_s, until)
     found = []
-    for index, (demand, past, holds) in enumerate(zip(question.demands, pasts, ways, strict=True)):
+    for index, (demand, past, holds) in enumerate(zip(question.demands, machine_times, ways, strict=True)):
         if rules.policy in FAIR:
             keeps = past.turn_s < max(rules.least_s, least_turn_s(demand, past))
         else:

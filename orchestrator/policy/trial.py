@@ -15,7 +15,6 @@ import numpy as np
 from orchestrator.market import Market
 from orchestrator.model import Probe
 from orchestrator.perf import Floats, InstanceKind, PerfBook, on_host
-from orchestrator.policy.beside import may_have_beside
 from orchestrator.policy.demand import Demand
 from orchestrator.policy.probe import PROBE_MINUTES, Option, advise
 from orchestrator.policy.ranking.cost import Forecast
@@ -25,6 +24,7 @@ from orchestrator.policy.ranking.objectives import objective_keys
 from orchestrator.policy.ranking.order import Ranking
 from orchestrator.policy.ranking.pool import Pool, Rows
 from orchestrator.policy.ranking.routes import Routes
+from orchestrator.policy.room_to_move import may_have_beside
 
 PROBE_S = PROBE_MINUTES * 60
 MOST = 12  # at most this many kinds are compared

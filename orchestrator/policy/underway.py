@@ -17,13 +17,13 @@ from dataclasses import replace
 from orchestrator.model import Objective, Placement
 from orchestrator.policy import gate
 from orchestrator.policy.demand import TIME_TOLERANCE, MoveLimits, Underway
+from orchestrator.policy.explanation import explain
+from orchestrator.policy.explanation.placement import PlacementBuilder
 from orchestrator.policy.ranking.chance import SURER
 from orchestrator.policy.ranking.eligible import NONE, RejectionReason
 from orchestrator.policy.ranking.limits import budget_left
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import reasons_to_go
-from orchestrator.policy.telling import explain
-from orchestrator.policy.telling.placement import PlacementBuilder
 from orchestrator.policy.trial import trial
 from orchestrator.policy.unmeasured import cost_until_measured
 from providers.money import format_usd

@@ -14,10 +14,10 @@ from orchestrator.store.market.prices import Interval
 from orchestrator.store.queries.claims import Claim
 from orchestrator.store.queries.commands import Command
 from orchestrator.store.queries.costs import CostFilter, CostKey, CostSum, JobFilter, JobSort, SavingSum
+from orchestrator.store.queries.former_roots import FormerRoot
 from orchestrator.store.queries.groups import GroupOutline
 from orchestrator.store.queries.jobs import JobFactFields, JobFacts
 from orchestrator.store.queries.ledger import LedgerSum
-from orchestrator.store.queries.left_roots import LeftRoot
 from orchestrator.store.queries.plans import PerfPoint
 from orchestrator.store.queries.project_limits import KeptLimits
 from orchestrator.store.queries.quarantine import Quarantined
@@ -33,6 +33,7 @@ __all__ = [
     "CostFilter",
     "CostKey",
     "CostSum",
+    "FormerRoot",
     "GroupOutline",
     "Interval",
     "JobFactFields",
@@ -43,7 +44,6 @@ __all__ = [
     "LeaderInfo",
     "Leadership",
     "LedgerSum",
-    "LeftRoot",
     "MarketChanges",
     "MigrationFields",
     "Named",

@@ -11,21 +11,21 @@ from orchestrator.store.queries.comparisons import ComparisonRows
 from orchestrator.store.queries.costs import CostRows, JobPageRows
 from orchestrator.store.queries.events import EventRows
 from orchestrator.store.queries.forecasts import ForecastRows
+from orchestrator.store.queries.former_roots import FormerRootRows
 from orchestrator.store.queries.groups import GroupRows
 from orchestrator.store.queries.jobs import JobRows
-from orchestrator.store.queries.left_roots import LeftRootRows
-from orchestrator.store.queries.mending import MendingRows
 from orchestrator.store.queries.plans import PlanRows
 from orchestrator.store.queries.profiles import ProfileRows
 from orchestrator.store.queries.project_limits import ProjectLimitRows
 from orchestrator.store.queries.quarantine import QuarantineRows
+from orchestrator.store.queries.repair import RepairRows
 from orchestrator.store.queries.runs import RunRows
 
 
 class Tx(
     JobRows,
     GroupRows,
-    MendingRows,
+    RepairRows,
     RunRows,
     MarketRows,
     QuotaRows,
@@ -41,6 +41,6 @@ class Tx(
     QuarantineRows,
     ClaimRows,
     ProjectLimitRows,
-    LeftRootRows,
+    FormerRootRows,
 ):
     """One transaction; each base class reads and writes one family of tables. Only valid inside its `with` block."""

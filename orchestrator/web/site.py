@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from orchestrator.client import Client
 from orchestrator.formats.documents import View, to_json
 from orchestrator.reports.html.render import render
-from orchestrator.web.look import Look
+from orchestrator.web.page_frame import PageFrame
 
 SIMULATED = "Simulated: prices, costs and times come from a market on this machine. No real money was spent."
 GENERATED = (
@@ -59,7 +59,7 @@ class Site:
         def twin(form: str) -> str:
             return f"{'/overview' if path == '/' else path}.{form}{query}"
 
-        look = Look(
+        look = PageFrame(
             here=here,
             path=path + query,
             at_ms=at_ms,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from providers.error_codes import Meaning, row
 from providers.errors import (
     AuthError,
     CapacityError,
@@ -25,7 +26,6 @@ from providers.errors import (
     ThrottledError,
     UnavailableError,
 )
-from providers.meaning import Meaning, row
 
 USED_TOKEN = ("IdempotentParameterMismatch", "IdempotentInstanceTerminated")
 NO_INSTANCE = ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed", "InvalidID")

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from providers.azure.logins import LOGIN
+from providers.error_codes import Meaning, row
 from providers.errors import (
     AuthError,
     CapacityError,
@@ -31,7 +32,6 @@ from providers.errors import (
     ThrottledError,
     UnavailableError,
 )
-from providers.meaning import Meaning, row
 
 NO_RESOURCE = ("ResourceNotFound", "NotFound")
 NO_NETWORK = "InvalidResourceReference"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from providers.error_codes import Meaning, row
 from providers.errors import (
     AuthError,
     ClockSkewError,
@@ -20,7 +21,6 @@ from providers.errors import (
     ProviderError,
     UnavailableError,
 )
-from providers.meaning import Meaning, row
 
 LOGIN = "run: az login"
 _APP = "AZURE_CLIENT_ID and AZURE_TENANT_ID: az ad sp list --show-mine"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from providers.error_codes import Meaning, row
 from providers.errors import (
     CapacityError,
     ConflictError,
@@ -26,7 +27,6 @@ from providers.errors import (
     UnavailableError,
 )
 from providers.gcp.logins import LOGIN
-from providers.meaning import Meaning, row
 
 EXISTS = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 ABSENT = ("notFound", "RESOURCE_NOT_FOUND")

@@ -15,8 +15,8 @@ import pytest
 
 from orchestrator.nodes import sealing
 from orchestrator.nodes.access import aws
+from orchestrator.nodes.log_pieces import PieceReader, log_prefix, metrics_prefix
 from orchestrator.nodes.outputs import stored_outputs
-from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
 from tests.clouds.guarded_s3 import GuardedS3
 from tests.clouds.server import Request, serving
 from tests.e2e.from_nothing import JOB, JOBS_SECRET, PLACE, RUN, TOKEN, World, machine
@@ -82,7 +82,7 @@ def test_its_code_log_losses_and_outputs_travel_through_the_store(training: Trai
     job = open_store(f"{training.world.root}/{PLACE}")
 
     def read(prefix: str) -> str:
-        return b"".join(TrailReader(job, prefix).news()).decode()
+        return b"".join(PieceReader(job, prefix).news()).decode()
 
     until("its log has arrived", lambda: "code in " in read(log_prefix(RUN)))
     assert f"code in {training.world.host.home}" in read(log_prefix(RUN))

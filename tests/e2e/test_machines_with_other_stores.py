@@ -9,8 +9,8 @@ import pytest
 
 from orchestrator.nodes import sealing
 from orchestrator.nodes.access import azure
+from orchestrator.nodes.log_pieces import PieceReader, log_prefix
 from orchestrator.nodes.outputs import stored_outputs
-from orchestrator.nodes.trail import TrailReader, log_prefix
 from tests.clouds import blob, gcs
 from tests.clouds.guarded_blob import GuardedBlob
 from tests.clouds.guarded_gcs import GuardedGcs
@@ -52,7 +52,7 @@ def it_trains(world: World, cloud: GuardedGcs | GuardedBlob) -> None:
     renewed = _saved(world)
     until("with newer access, another one", lambda: _saved(world) > renewed)
     job = open_store(f"{world.root}/{PLACE}")
-    until("its log has arrived", lambda: b"code in " in b"".join(TrailReader(job, log_prefix(RUN)).news()))
+    until("its log has arrived", lambda: b"code in " in b"".join(PieceReader(job, log_prefix(RUN)).news()))
     until("its outputs have arrived", lambda: "before.txt" in stored_outputs(job))
     assert not cloud.refused, "it needed more than it may"
     forbidden = [*cloud.secrets(), JOBS_SECRET]

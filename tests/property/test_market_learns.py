@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from orchestrator.market import AvailabilityPoint, HazardPrior, Market
-from orchestrator.market.lazily import lazily
+from orchestrator.market.cached_property import cached_property
 from orchestrator.market.quotas import Room
 from providers.base import Quota
 from providers.offer import CapacityType, Offer
@@ -74,7 +74,7 @@ def test_learning_step_by_step_is_building_at_once(prices, seen, polls, instants
 
 def worked_out(market):
     """All that a market works out when it is asked, but for the cells, as something that can be compared."""
-    names = [name for name, of in vars(Market).items() if isinstance(of, lazily)]
+    names = [name for name, of in vars(Market).items() if isinstance(of, cached_property)]
     assert len(names) > 8
     found = {name: getattr(market, name) for name in names if name not in ("cells", "_start_tables")}
     found["start"] = market.start_s(market.listing.site, market.listing.kind)

@@ -16,8 +16,8 @@ from orchestrator.ledger import accrue, restate, time_breakdown, total_nano_usd,
 from orchestrator.model import Entry, Job, JobSpec, Run, TrainSpec
 from orchestrator.reports.costs import CostRow, CostView, costs_csv
 from orchestrator.reports.entries_csv import entries_csv
-from orchestrator.reports.html import words
-from orchestrator.reports.html.words import money_text, price
+from orchestrator.reports.html import figures
+from orchestrator.reports.html.figures import money_text, price
 from providers.money import (
     MS_PER_HOUR,
     NANO_USD,
@@ -153,7 +153,7 @@ def test_dollars_in_csv_files_are_exact_and_have_no_exponent(amount):
 def test_figures_on_pages_have_no_exponent_and_one_sign_before_the_currency(amount, hours_ms):
     plain = re.compile(r"-?\$?\d{1,3}(,?\d{3})*(\.\d+)?")
     per_hour = amount / (hours_ms / MS_PER_HOUR)
-    figures = [*re.findall(r'title="([^"]*)">([^<]*)<', price(per_hour))[0], words.number(per_hour / 1000)]
-    figures += [money_text(amount), words.number(hours_ms / MS_PER_HOUR)]
-    assert [each for each in figures if not plain.fullmatch(each)] == []
-    assert float(re.sub("[$,]", "", figures[2])) == pytest.approx(per_hour / 1000, rel=0.006)
+    shown = [*re.findall(r'title="([^"]*)">([^<]*)<', price(per_hour))[0], figures.number(per_hour / 1000)]
+    shown += [money_text(amount), figures.number(hours_ms / MS_PER_HOUR)]
+    assert [each for each in shown if not plain.fullmatch(each)] == []
+    assert float(re.sub("[$,]", "", shown[2])) == pytest.approx(per_hour / 1000, rel=0.006)

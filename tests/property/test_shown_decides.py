@@ -24,7 +24,7 @@ from orchestrator.model import (
 )
 from orchestrator.perf import Observation, PerfBook
 from orchestrator.policy import Demand, MoveLimits, decide
-from orchestrator.policy.telling.compare import prospects
+from orchestrator.policy.explanation.compare import prospects
 from providers.offer import CapacityType, Offer
 from providers.price import PricePoint
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from orchestrator.engine.asking import Within
 from orchestrator.engine.billing.accrue import accrue
+from orchestrator.engine.direct_calls import Within
 from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.machines.shut_down import shut_down
 from orchestrator.errors import NotLeaderError

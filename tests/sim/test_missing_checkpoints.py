@@ -16,7 +16,7 @@ from orchestrator.services.checkpoints.elsewhere import elsewhere
 from orchestrator.services.doctor.objects import store_root
 from orchestrator.services.jobs import commands
 from orchestrator.services.jobs.current import status
-from orchestrator.store import LeftRoot
+from orchestrator.store import FormerRoot
 from tests.sim.harness import FINE_STRIDE_S, SimulatedInstallation, check_truth, train_spec
 
 
@@ -79,7 +79,7 @@ def paused_and_moved(home: SimulatedInstallation, root: Path) -> Job:
     home.until_state(job, "paused")
     home.run_for(10.0)
     with home.store.write() as tx:
-        tx.add_left_root(LeftRoot(str(home.config.store_root), home.clock.now_ms()))
+        tx.add_former_root(FormerRoot(str(home.config.store_root), home.clock.now_ms()))
     home.config = replace(home.config, store_root=root)
     home.start()
     return job
@@ -154,7 +154,7 @@ def test_a_job_that_has_not_started_pauses_if_its_code_is_in_a_former_store_root
 ) -> None:
     job = home.submit_job(JobSpec("job", replace(train_spec(20), code="0" * 64)))
     with home.store.write() as tx:
-        tx.add_left_root(LeftRoot("s3://former", home.clock.now_ms() + 1))
+        tx.add_former_root(FormerRoot("s3://former", home.clock.now_ms() + 1))
     home.config = replace(home.config, store_root=tmp_path)
     home.checkpoints.root.mkdir(exist_ok=True)
     (tmp_path / "checkpoints").symlink_to(home.checkpoints.root)

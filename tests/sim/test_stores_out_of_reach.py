@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.jobs import checkpoints
-from orchestrator.engine.jobs.asked_catalog import PLACE
+from orchestrator.engine.jobs.background_catalog import PLACE
 from orchestrator.engine.jobs.checkpoints import OUT_OF_REACH_S, FileCatalog
 from orchestrator.model import Step
 from tests.rig.wires import Delay, never

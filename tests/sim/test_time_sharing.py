@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.engine.jobs.pasts import pasts
+from orchestrator.engine.jobs.machine_time import machine_times
 from orchestrator.errors import UsageError
 from orchestrator.model import Job, JobSpec, Run
 from orchestrator.policy.time_sharing import History
@@ -45,7 +45,7 @@ def states(home: SimulatedInstallation, *jobs: Job) -> list[str]:
 
 def past_of(home: SimulatedInstallation, job: Job) -> History:
     with home.installation.store.read() as tx:
-        return pasts(home.plane._ctx, tx, {job.id: home.job(job)}, 1e6)[job.id]
+        return machine_times(home.plane._ctx, tx, {job.id: home.job(job)}, 1e6)[job.id]
 
 
 @pytest.mark.parametrize("fairness", ["max-min-fairness", "finish-time-fairness"])

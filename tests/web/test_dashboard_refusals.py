@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 from orchestrator.web.app import create_app
-from orchestrator.web.look import address
+from orchestrator.web.page_frame import address
 from orchestrator.web.site import Site
 from tests.web.dashboard import HOSTILE, Served
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.reports.html.render import FOLDER
-from orchestrator.web.look import STATIC
+from orchestrator.web.page_frame import STATIC
 from orchestrator.web.routes.frame import FILES
 
 VENDORED = (STATIC / "vendor", Path(__file__).parent / "vendor")
@@ -37,6 +37,6 @@ def test_no_page_style_or_script_of_ours_names_another_host() -> None:
 
 
 def test_every_file_that_is_served_exists() -> None:
-    from orchestrator.web.look import static_file
+    from orchestrator.web.page_frame import static_file
 
     assert [name for name in FILES if not static_file(name).is_file()] == []

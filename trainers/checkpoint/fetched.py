@@ -1,4 +1,4 @@
-"""Chunks that were fetched to this machine before the run that restores them began (trainers.checkpoint.ahead).
+"""Chunks that were fetched to this machine before the run that restores them began (trainers.checkpoint.prefetch).
 
 They are named only by their hash: data that does not change has the same bytes in the checkpoints of the next
 generation. Local chunks are not trusted: a reader verifies the hash of a chunk, and reads it from the store if it does

@@ -14,7 +14,7 @@ from orchestrator.market import AvailabilityPoint, Market
 from orchestrator.model import Placement, Plan, Reason
 from orchestrator.perf import Observation, PerfBook
 from orchestrator.policy import Demand, MoveLimits, Running, Underway, decide
-from orchestrator.policy.telling.expected import expected
+from orchestrator.policy.explanation.expected import expected
 
 NO_MOVES = MoveLimits(max_migrations_per_day=0)
 

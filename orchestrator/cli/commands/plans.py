@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli.invocation import current
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import PLANNING, STARTS_ANYWAY, OutputOption, WhyOption, WideOption, session
-from orchestrator.cli.tried import tried_here
+from orchestrator.cli.trial_run import trial_run_here
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def submit(
                 if (unknown := client.job_files.check_entry(spec)) is not None:
                     out.warn(unknown)
             plan = client.plans.create(spec)
-            tried = None if dry_run or no_profile else tried_here(client, out, spec, plan, yes=yes)
+            tried = None if dry_run or no_profile else trial_run_here(client, out, spec, plan, yes=yes)
             if tried is not None and tried.measured:
                 plan = client.plans.create(spec)
             from orchestrator.services.jobs.feasible import require_startable

@@ -10,7 +10,7 @@ from orchestrator.client.paths import path_of
 from orchestrator.client.session import Session
 from orchestrator.jobfile import group as files
 from orchestrator.model import GroupSpec, Job
-from orchestrator.services.groups import alone, orders, plan, submit
+from orchestrator.services.groups import orders, plan, single_jobs, submit
 from orchestrator.services.groups.views import GroupPlanView, GroupView
 from orchestrator.services.views import Accepted, PlanView
 
@@ -45,7 +45,7 @@ class Groups:
     def decisions(self, work: GroupSpec | str | Path) -> PlanView:
         """The decision about each job of the group as if it were alone, with the reasons for and against each offer.
         Raises SpecError, UsageError."""
-        return alone.decided_alone(self._session.installation, self.load(work))
+        return single_jobs.decided_alone(self._session.installation, self.load(work))
 
     def prepare(self, work: GroupSpec | str | Path) -> tuple[Job, ...]:
         """The jobs as `submit` would submit them, each with its part of the group's budget. Raises the same errors as

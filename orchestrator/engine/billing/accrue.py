@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 
 from orchestrator import ledger
-from orchestrator.engine.asking import Ask
 from orchestrator.engine.billing.machine_cost import charges_of
 from orchestrator.engine.compartment import Compartment, contained_writes
 from orchestrator.engine.context import Context
+from orchestrator.engine.direct_calls import Ask
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable, FileCatalog
 from orchestrator.engine.machines.collect import collect

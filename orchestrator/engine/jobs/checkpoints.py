@@ -29,7 +29,7 @@ class CheckpointUnusable(TradewindError):
 
 
 class CheckpointsAwaited(CheckpointUnusable):
-    """Their store was queried and has not answered yet (engine.jobs.asked_catalog)."""
+    """Their store was queried and has not answered yet (engine.jobs.background_catalog)."""
 
 
 class CheckpointsOutOfReach(CheckpointUnusable):

@@ -17,7 +17,7 @@ from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context, Round
 from orchestrator.engine.inputs import snapshot
 from orchestrator.engine.jobs import predecessors
-from orchestrator.engine.jobs.pasts import known_of, machines_at_hand, pasts
+from orchestrator.engine.jobs.machine_time import known_of, machine_times, machines_at_hand
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.engine.jobs.time_sharing import LEAST_TURN
 from orchestrator.engine.migration.startable import able_to_share
@@ -98,7 +98,7 @@ def _asked(ctx: Context, tx: Tx, group_id: str, jobs: Mapping[str, Job], later: 
     window_s = WINDOW * ctx.installation.config.policy.decide_every_s
     known = known_of(ctx, tx, [*jobs, *later])
     return _Asked(
-        known, pasts(ctx, tx, jobs, window_s), held, {job_id: ctx.work.jobs[job_id].after for job_id in later}
+        known, machine_times(ctx, tx, jobs, window_s), held, {job_id: ctx.work.jobs[job_id].after for job_id in later}
     )
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from orchestrator.engine.calls import Answer
 from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs.snapshot import left_out
-from orchestrator.engine.jobs.asked_catalog import AGAIN_S, LIMIT_S, PLACE
+from orchestrator.engine.jobs.background_catalog import AGAIN_S, LIMIT_S, PLACE
 from orchestrator.engine.jobs.checkpoints import CheckpointUnusable
 from orchestrator.engine.jobs.pausing import pause, paused_for_root
 from orchestrator.engine.migration.intent import newest_generation

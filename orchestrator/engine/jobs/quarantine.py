@@ -1,6 +1,6 @@
 """Quarantine: stops a job after an error in handling it, so that its machines cost nothing.
 
-Rows of its runs that cannot be read are repaired from other rows (orchestrator.store.queries.mending); each repair is
+Rows of its runs that cannot be read are repaired from other rows (orchestrator.store.queries.repair); each repair is
 an event. Its trainers are asked to save a checkpoint and end. Once they have ended, or STOP_WITHIN_S after the error,
 or when the budget is used up or asking fails too, the runs are ended in the store by statements that read none of the
 job's data (`Tx.end_runs`), and engine.machines.reap ends their machines. `resume` lifts the quarantine, `cancel` ends
@@ -56,7 +56,7 @@ def lift(tx: Tx, job_id: str) -> str | None:
 def _mend(ctx: Context, found: Quarantined) -> bool:
     """Repair unreadable rows of its runs: only readable runs can save a checkpoint and be booked."""
     with ctx.write() as tx:
-        mended = tx.mend_runs(found.job_id, ctx.installation.providers)
+        mended = tx.repair_runs(found.job_id, ctx.installation.providers)
         for each in mended:
             message = f"{each.run.id} could not be read and was repaired: {'; '.join(each.cells)}"
             ctx.event(tx, "run.mended", message, tx.outline(found.job_id), run=each.run)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import inf
 
 from orchestrator.engine.context import Context, Round
-from orchestrator.engine.jobs.pasts import known_of, machines_at_hand, pasts
+from orchestrator.engine.jobs.machine_time import known_of, machine_times, machines_at_hand
 from orchestrator.engine.jobs.reserved import TAKE_PART, end_turns
 from orchestrator.engine.migration.startable import able_to_share
 from orchestrator.formats.readable import span
@@ -74,7 +74,7 @@ def _given(ctx: Context, tx: Tx, jobs: Mapping[str, Job], fairness: Fairness, le
     market = known.market
     if not market.owned.any():
         return None
-    past = pasts(ctx, tx, jobs, WINDOW * config.policy.turn_s)
+    past = machine_times(ctx, tx, jobs, WINDOW * config.policy.turn_s)
     held, others = machines_at_hand(ctx, tx, jobs)
     owned = {market.ids[row] for row in market.owned.nonzero()[0].tolist()}
     here = [(offer, nodes) for offer, nodes in held if offer in owned]

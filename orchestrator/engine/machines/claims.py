@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from orchestrator.engine.asking import Ask, at_once
 from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
+from orchestrator.engine.direct_calls import Ask, at_once
 from orchestrator.errors import SupersededError
 from orchestrator.installation import Installation
 from orchestrator.model.ids import RandomBits

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from orchestrator.engine.asking import Ask, at_once
 from orchestrator.engine.calls import Answer
 from orchestrator.engine.context import Context
+from orchestrator.engine.direct_calls import Ask, at_once
 from orchestrator.installation import Installation
 from orchestrator.prices.sink import StoreSink, stored
 from orchestrator.prices.suspect import ENABLED_INTERVAL_S, suspicion

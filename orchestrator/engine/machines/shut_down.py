@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from orchestrator.engine.asking import Ask, at_once
 from orchestrator.engine.billing.accrue import settle_all
 from orchestrator.engine.billing.comparisons import conclude_all
+from orchestrator.engine.direct_calls import Ask, at_once
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.machines import claims
 from orchestrator.engine.machines.launched import land_found, with_machines

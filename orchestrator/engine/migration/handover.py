@@ -12,7 +12,7 @@ from orchestrator.engine.billing import checkpoints_kept
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.latencies import HANDOVER
 from orchestrator.engine.jobs import trainer_spec
-from orchestrator.engine.jobs.asked_catalog import AskedCatalog
+from orchestrator.engine.jobs.background_catalog import BackgroundCatalog
 from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.jobs.missing_checkpoint import pauses_without
 from orchestrator.engine.machines.reports import MALFORMED_S
@@ -217,7 +217,7 @@ def release(ctx: Context, move: Move) -> bool:
     return True
 
 
-def _catalog(ctx: Context, move: Move) -> AskedCatalog:
+def _catalog(ctx: Context, move: Move) -> BackgroundCatalog:
     """The answers for the present step: those for an earlier step may be out of date."""
     return ctx.catalog(f"{move.migration.step.value}/{move.migration.id}")
 

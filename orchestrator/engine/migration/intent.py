@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable
 
 from orchestrator.engine.context import Context
-from orchestrator.engine.jobs.asked_catalog import AskedCatalog
+from orchestrator.engine.jobs.background_catalog import BackgroundCatalog
 from orchestrator.engine.jobs.checkpoints import CheckpointDamaged, CheckpointsAwaited, CheckpointUnusable
 from orchestrator.model import Job, Member, Migration, Reason, Run, Step
 from orchestrator.store import Tx
@@ -130,5 +130,5 @@ def newest_generation(ctx: Context, job: Job) -> int:
     return _catalog(ctx, job).taken(ctx.checkpoint_root(job), job.id)
 
 
-def _catalog(ctx: Context, job: Job) -> AskedCatalog:
+def _catalog(ctx: Context, job: Job) -> BackgroundCatalog:
     return ctx.catalog(f"taken/{job.id}")

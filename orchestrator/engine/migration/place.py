@@ -30,7 +30,7 @@ from orchestrator.model import ACTION_WORDS_ON, START_UNKNOWN, Job, Placement, P
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 from providers.offer import provider_of
-from providers.together import together
+from providers.shared_launch import together
 
 
 def place(ctx: Context, turns: Turns) -> bool:

@@ -16,8 +16,8 @@ from orchestrator.jobfile.group.fill import filled, has_values, misused, name_of
 from orchestrator.jobfile.group.layers import Layer, Merged, merge
 from orchestrator.jobfile.group.matrix import Combination, Matrix, read_matrix
 from orchestrator.jobfile.group.paths import with_absolute_paths
+from orchestrator.jobfile.group.problems import EntryProblems
 from orchestrator.jobfile.group.schema import OWN_FIELDS, EntryFields, looks_like_group
-from orchestrator.jobfile.group.told import Told
 from orchestrator.jobfile.parse import UNKNOWN, checked, findings_of, read_text, read_tree
 from orchestrator.jobfile.schema import JobFile
 from orchestrator.jobfile.source.normalize import to_plain
@@ -82,7 +82,7 @@ class Entries:
         by_file: dict[str | None, list[tuple[Combination, EntryFields, tuple[tuple[Loc, str], ...]]]] = {}
         findings, unusable = misused(own, matrix)
         self._report(replace(each, loc=(*at, *each.loc)) for each in findings)
-        told = Told()
+        told = EntryProblems()
         for combination in matrix.combinations:
             fields, after = self._own(at, own, combination, unusable | lost, told)
             by_file.setdefault(fields.file, []).append((combination, fields, after))
@@ -94,7 +94,7 @@ class Entries:
             merged = merge([*self._shared, *layers])
             findings, unusable = misused(merged.tree, matrix)
             self._problems += [merged.problem(each) for each in findings]
-            told = Told()
+            told = EntryProblems()
             for combination, fields, after in combinations:
                 made.append(self._one((at, merged, unusable, matrix.whole), combination, fields, after, told))
             self._problems += told.problems([combination for combination, _, _ in combinations])
@@ -105,7 +105,7 @@ class Entries:
         self._problems += [self._top.problem(each) for each in findings]
 
     def _own(
-        self, at: Loc, own: Mapping[str, object], combination: Combination, lost: set[Loc], told: Told
+        self, at: Loc, own: Mapping[str, object], combination: Combination, lost: set[Loc], told: EntryProblems
     ) -> tuple[EntryFields, tuple[tuple[Loc, str], ...]]:
         """The valid fields that an entry has in addition to those of a job file; and the names in `after`."""
         tree = filled(own, combination, {}, lost)
@@ -131,7 +131,7 @@ class Entries:
         combination: Combination,
         fields: EntryFields,
         after: tuple[tuple[Loc, str], ...],
-        told: Told,
+        told: EntryProblems,
     ) -> Made:
         at, merged, unusable, whole = made_of
         texts = merged.texts

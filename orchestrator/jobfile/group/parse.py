@@ -14,8 +14,8 @@ from orchestrator.jobfile.group.fill import names_in
 from orchestrator.jobfile.group.layers import Layer
 from orchestrator.jobfile.group.matrix import MOST_JOBS, Combination
 from orchestrator.jobfile.group.names import MOST_UNKNOWN, Names
+from orchestrator.jobfile.group.problems import EntryProblems, few
 from orchestrator.jobfile.group.schema import JOBS_EXAMPLE, OWN_FIELDS, GroupFile, looks_like_group
-from orchestrator.jobfile.group.told import Told, few
 from orchestrator.jobfile.parse import UNKNOWN, findings_of, read_text, read_tree
 from orchestrator.jobfile.schema import DEFAULT_PROJECT, JobFile
 from orchestrator.jobfile.source.normalize import to_plain
@@ -157,7 +157,7 @@ class _Reader:
         combinations: dict[Loc, list[Combination]] = {}
         for each in made:
             combinations.setdefault(each.at, []).append(each.combination)
-        told = {at: Told() for at in combinations}
+        told = {at: EntryProblems() for at in combinations}
         for finding, job in names.unknown():
             about = names_in(self.top.tree, finding.loc) & job.combination.keys()
             told[job.at].add(self.top.problem(finding), job.combination, about)

@@ -25,6 +25,7 @@ from orchestrator.model import GroupPolicy
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import usable
 from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.explanation.explain import why_over_limits
 from orchestrator.policy.groups.collection import Collection, Quota, Supply, collection
 from orchestrator.policy.groups.entitlement import alone
 from orchestrator.policy.groups.in_turns import NOTHING, Turns
@@ -40,7 +41,6 @@ from orchestrator.policy.groups.time_limit import TimeLimit
 from orchestrator.policy.ranking.cost import estimated, evidence_of, forecast_of
 from orchestrator.policy.ranking.eligible import NONE, OVER_QUOTA, Filter, Filtered, Filters, RejectionReason
 from orchestrator.policy.ranking.limits import SAFE, Bools, affordable, budget_left
-from orchestrator.policy.telling.explain import why_over_limits
 
 STAY, BY_ORDER = 1e-5, 1e-9
 """To break ties: how much faster, relatively, a job is assumed to be on its present way, and how much more each later

@@ -18,11 +18,11 @@ from orchestrator.market import Market
 from orchestrator.perf import PerfBook
 from orchestrator.policy.decide import considered
 from orchestrator.policy.demand import Demand, MoveLimits, Running
+from orchestrator.policy.explanation.nearest import hopeless
 from orchestrator.policy.groups.course import Course
 from orchestrator.policy.groups.planning import NOWHERE
 from orchestrator.policy.ranking.eligible import Filters, RejectionReason
 from orchestrator.policy.ranking.order import rank
-from orchestrator.policy.telling.nearest import hopeless
 
 
 @dataclass(frozen=True, slots=True)

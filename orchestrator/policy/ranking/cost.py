@@ -9,8 +9,8 @@ start-up and the work since the last checkpoint, during which the machine may be
 
 `begin` is 0 where the job already runs, the start-up for a job that is not running, and only the gap for a move: the
 source keeps training while the target starts, and both are billed. The mean price is the one expected over the seconds
-billed (market.ahead), not the present price. The interval of the cost follows from that of the throughput and from the
-Poisson percentiles of the losses.
+billed (market.price_forecast), not the present price. The interval of the cost follows from that of the throughput and
+from the Poisson percentiles of the losses.
 
 Columns are over the rows or the cells of a pool (pool.py).
 """
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market import QUANTILES, Quantile
-from orchestrator.market.lazily import lazily
+from orchestrator.market.cached_property import cached_property
 from orchestrator.model import CostParts, Estimate, Evidence
 from orchestrator.perf import PerfBook, kind_of
 from orchestrator.policy.demand import Demand, Running, Underway
@@ -57,7 +57,7 @@ class Case:
     charges: Floats
     deviations: float = 1.0  # how many standard deviations higher an old price counts
 
-    @lazily
+    @cached_property
     def price_s(self) -> Floats:
         """The mean price over the billed time, in nano-USD per second, over the rows."""
         drift, price_s = self.pool.drift, self.pool.mean_price_s(self.billed_s)
@@ -65,12 +65,12 @@ class Case:
             return price_s
         return price_s * np.exp((self.deviations - 1.0) * drift)
 
-    @lazily
+    @cached_property
     def seconds(self) -> Floats:
         """Market seconds until the job is done, over the rows."""
         return self.pool.over_rows(self.cell_seconds)
 
-    @lazily
+    @cached_property
     def cost(self) -> Floats:
         """nano-USD until the job is done, over the rows."""
         return self.price_s * self.pool.over_rows(self.billed_s) + self.pool.over_rows(self.charges)
@@ -129,7 +129,7 @@ class Forecast:
         """Whether there is any evidence of the job's speed on the pool's kinds of hardware."""
         return self.evidence != "none"
 
-    @lazily
+    @cached_property
     def measurable(self) -> NDArray[np.bool_]:
         """Over the rows: whether the job's speed there is unknown and would soon be measured.
 
@@ -139,7 +139,7 @@ class Forecast:
             return self.unmeasured
         return np.asarray(self.unmeasured & (self.pool.rows != self.pool.current))
 
-    @lazily
+    @cached_property
     def unmeasured(self) -> NDArray[np.bool_]:
         """Over the rows: whether the job was not measured on the row's kind of hardware."""
         kinds, column = self.pool.market.listing.kinds, np.zeros(len(self.pool.market.listing.kinds), np.bool_)
@@ -168,7 +168,7 @@ class Forecast:
             self._wider.append(wider)
         return wider
 
-    @lazily
+    @cached_property
     def _wider(self) -> list[Forecast]:
         return []
 
@@ -179,7 +179,7 @@ class Forecast:
             self._mean_prices_s[share] = self.pool.mean_price_s(share * self.mid.run_s)
         return self._mean_prices_s[share]
 
-    @lazily
+    @cached_property
     def _mean_prices_s(self) -> dict[float, Floats]:
         return {}
 
@@ -192,11 +192,11 @@ class Forecast:
             self._figures[row] = Figures(at, *(column.item(cell) for column in columns))
         return self._figures[row]
 
-    @lazily
+    @cached_property
     def _figures(self) -> dict[int, Figures]:
         return {}
 
-    @lazily
+    @cached_property
     def moves(self) -> dict[tuple[int, int], Any]:
         """A cache for gate.py: results for moves between two rows."""
         return {}
@@ -224,7 +224,7 @@ class Forecast:
         allowed = self.demand.job.spec.checkpoint.max_overhead
         return max(allowed, self.demand.checkpoint_s / _MAX_INTERVAL_S) if allowed > 0 else 0.0
 
-    @lazily
+    @cached_property
     def rate(self) -> Floats:
         """Steps per market second, over the cells."""
         return self._rates["value"]
@@ -234,32 +234,32 @@ class Forecast:
         """Market seconds that a step takes at the 95th percentile, over the rows."""
         return self.over_rows(1 / self._rates["low"])
 
-    @lazily
+    @cached_property
     def setback_s(self) -> Floats:
         """Market seconds lost with each machine: a start-up and half a checkpoint interval, over the cells."""
         return self.pool.start_s + interval_s(self.demand) / 2
 
-    @lazily
+    @cached_property
     def begin_s(self) -> Floats:
         """Market seconds without training while the job gets to an offer, over the cells."""
         return self._less(self.way_s + self.pool.startup_s * self.transition_costs.waits, self._restored)
 
-    @lazily
+    @cached_property
     def move_billed_s(self) -> Floats:
         """Market seconds for which the new machine is billed before it trains, over the cells."""
         return self._less(self.way_s + self.pool.startup_s, self._ready, self.begin_s)
 
-    @lazily
+    @cached_property
     def move_fixed(self) -> Floats:
         """nano-USD for getting to an offer in addition to its machine's price, over the cells."""
         return self._less(self.pool.over_sites(self.transition_costs.fixed) + self._storage, self._restored)
 
-    @lazily
+    @cached_property
     def _storage(self) -> Floats:
         """nano-USD for the new machine's disk and checkpoint storage while it starts."""
         return self.transition_costs.storage_s[self.pool.site] * self.pool.startup_s
 
-    @lazily
+    @cached_property
     def way_s(self) -> Floats:
         """Market seconds without training while the checkpoint is transferred to an offer, over the cells."""
         return self.pool.over_sites(self.transition_costs.begin_s)
@@ -281,23 +281,23 @@ class Forecast:
             column[cell] = 0.0 if rest is None else rest[cell]
         return column
 
-    @lazily
+    @cached_property
     def progress(self) -> Floats:
         """The share of the time not spent on recovering from losses, over the cells."""
         return np.maximum(1 - self.pool.hazard_s * self.setback_s, _MIN_PROGRESS)
 
-    @lazily
+    @cached_property
     def per_step(self) -> Floats:
         """nano-USD per step while training, over the rows."""
         return self.mid.price_s * self.over_rows((1 + self.overhead) / (self.rate * self.progress))
 
-    @lazily
+    @cached_property
     def mid(self) -> Case:
         """The expected course."""
         work_s = self._work_s("value")
         return self._case(work_s, self._losses(work_s))
 
-    @lazily
+    @cached_property
     def low(self) -> Case:
         """The course at the 5th percentile of time and cost."""
         work_s = self._work_s("high")
@@ -310,7 +310,7 @@ class Forecast:
         at the 95th, all the time that they may take."""
         return self._work_s("high") / (1 + self.overhead), self._work_s("low")
 
-    @lazily
+    @cached_property
     def high(self) -> Case:
         """The course that limits are checked against, stricter than the 95th percentile (`spread`)."""
         # A spot machine that can be lost counts as lost at least once: an offer must still meet its limits after one
@@ -318,12 +318,12 @@ class Forecast:
         most = np.where(self.pool.hazard_s > 0, np.maximum(self._most_losses, 1), 0)
         return self._case(self._work_s("low"), most, Z95)
 
-    @lazily
+    @cached_property
     def at_95(self) -> Case:
         """The course at the 95th percentile of time and cost."""
         return self._case(self._work_s("low"), self._most_losses, Z95)
 
-    @lazily
+    @cached_property
     def _most_losses(self) -> Floats:
         """The 95th percentile of the losses, over the cells."""
         losses = self._losses(self._work_s("low"))
@@ -392,7 +392,7 @@ class Forecast:
     def _losses(self, work_s: Floats) -> Floats:
         return self.pool.hazard_s * work_s / self.progress
 
-    @lazily
+    @cached_property
     def _rates(self) -> dict[Quantile, Floats]:
         """Steps per market second by quantile, over the cells."""
         columns = np.ones((len(QUANTILES), len(self.pool.market.listing.kinds)))

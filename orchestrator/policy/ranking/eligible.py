@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.market import Listing, Market, of_machines
-from orchestrator.market.lazily import lazily
+from orchestrator.market.cached_property import cached_property
 from orchestrator.model import Alternative, JobSpec, Resources, Where
 from orchestrator.policy.demand import NO_RENT_LIMITS, MoveLimits, RentLimits
 from orchestrator.policy.ranking.pool import Pool, Rows
@@ -122,7 +122,7 @@ class Filtered:
     counted: dict[RejectionReason, int] | None = None
     """`counts`, if known."""
 
-    @lazily
+    @cached_property
     def pool(self) -> Pool:
         """The relevant rows, in market order."""
         counts = self.rejection_reasons == NONE
@@ -135,12 +135,12 @@ class Filtered:
         around = self.awaited if self.fitting is None else self.fitting
         return Pool(self.market, np.flatnonzero(counts), self.current, self.target, self.setup_s, around)
 
-    @lazily
+    @cached_property
     def fitting(self) -> Rows | None:
         """The rows that could run the job, even if it may not use them; None in a market that is not small."""
         return np.flatnonzero(fits(self.rejection_reasons)) if len(self.market) <= SMALL else None
 
-    @lazily
+    @cached_property
     def awaited(self) -> Rows:
         """The spot rows that only lack capacity now; at most MOST_AWAITED, those with the lowest prices."""
         if not self.counts[RejectionReason.NO_CAPACITY]:
@@ -150,23 +150,23 @@ class Filtered:
         rows = np.flatnonzero(shut & market.priced & market.spot)
         return rows[np.argsort(market.price[rows], kind="stable")[:MOST_AWAITED]]
 
-    @lazily
+    @cached_property
     def usable(self) -> NDArray[np.bool_]:
         """Over the pool: whether a row has no rejection reason."""
         usable: NDArray[np.bool_] = self.rejection_reasons[self.pool.of_all] == NONE
         return usable
 
-    @lazily
+    @cached_property
     def usable_at(self) -> NDArray[np.int64]:
         """The positions of usable rows in the pool."""
         return np.flatnonzero(self.usable)
 
-    @lazily
+    @cached_property
     def unbound(self) -> RejectionReasons:
         """The tiers of a job without deadline and budget: every usable row is safe."""
         return self.usable.astype(np.int8) * np.int8(2)
 
-    @lazily
+    @cached_property
     def instead_at(self) -> Rows:
         """The positions in the pool of the on-demand offers that a user would choose without Tradewind. If any has a
         fresh price, only those."""
@@ -179,7 +179,7 @@ class Filtered:
         fresh = positions[~only(reasons[positions], RejectionReason.STALE_PRICE)]
         return fresh if fresh.size else positions
 
-    @lazily
+    @cached_property
     def capacity_again_ms(self) -> int | None:
         """When the first back-off ends among the offers that lack only capacity (market time, ms); None if there are
         none."""
@@ -188,7 +188,7 @@ class Filtered:
         shut = only(self.rejection_reasons, RejectionReason.NO_CAPACITY)
         return int(self.market.backed_off_until[shut].min())
 
-    @lazily
+    @cached_property
     def counts(self) -> dict[RejectionReason, int]:
         """The number of rows that each reason rejects."""
         if self.counted is not None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from orchestrator.market import Market, expected_wait_s
 from orchestrator.market.availability import BACKOFF_MS
-from orchestrator.market.lazily import lazily
+from orchestrator.market.cached_property import cached_property
 from orchestrator.market.outages import WEIGHT
 from orchestrator.model import Objective
 from orchestrator.policy.demand import TIME_TOLERANCE
@@ -49,7 +49,7 @@ class Moments:
     variance: Floats
     nothing: Bools | None = None
 
-    @lazily
+    @cached_property
     def deviations(self) -> Floats:
         """How far the 5th and the 95th percentile (first axis) are from the mean; both at least 0."""
         found: Floats = np.maximum((quantile(self, _TAILS) - self.mean) * _SIDES, 0)
@@ -85,7 +85,7 @@ class Interruptions:
         self._rate_spread = 1 / (pool.over_rows(pool.losses_known) * pools)
         self._mean_spread = 1 / (self.outages_known * pools)
 
-    @lazily
+    @cached_property
     def time_to_wait(self) -> Floats:
         """The share of the losses after which there is time to wait until the capacity is back."""
         return np.clip(self._spare_s / np.maximum(self._losses * self.outage_s, 1.0), 0, 1)
@@ -107,7 +107,7 @@ class Interruptions:
         """Market seconds of restarts and repeated work."""
         return self._sum(self._setback_s, self._setback_s**2)
 
-    @lazily
+    @cached_property
     def seconds(self) -> Moments:
         """Market seconds of restarts, repeated work and waiting."""
         each = self._setback_s + self._gap_s
@@ -115,7 +115,7 @@ class Interruptions:
         total = self._sum(each, square)
         return replace(total, variance=total.variance + self._mean_spread * self.away_s**2)
 
-    @lazily
+    @cached_property
     def cost(self) -> Moments:
         """nano-USD of restarts, repeated work and using other offers."""
         fixed = self._price_s * self._setback_s + self._per_loss
@@ -127,7 +127,7 @@ class Interruptions:
         mean = self._losses * each
         return Moments(mean, self._losses * square + self._rate_spread * mean**2, self._perhaps_none)
 
-    @lazily
+    @cached_property
     def _perhaps_none(self) -> Bools:
         """Whether the probability that no machine is lost is at least 5 %. The number of losses is negative
         binomial."""

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market import PRIOR_LOSSES, Ahead, Market
-from orchestrator.market.lazily import lazily
+from orchestrator.market import PRIOR_LOSSES, Market, PriceForecast
+from orchestrator.market.cached_property import cached_property
 from orchestrator.policy.ranking.transition_costs import TransitionCosts
 
 Floats = NDArray[np.float64]
@@ -86,50 +86,50 @@ class Pool:
         self.hazard_s = np.append(self.hazard_s, self.hazard_s[old])
         return own
 
-    @lazily
+    @cached_property
     def kinds(self) -> list[int]:
         """The codes of the kinds of hardware among the rows."""
         return np.flatnonzero(np.bincount(self.kind, minlength=len(self.market.listing.kinds))).tolist()
 
-    @lazily
+    @cached_property
     def price_s(self) -> Floats:
         """nano-USD per second over the rows (see the class)."""
         price_s: Floats = np.maximum(self.market.price[self.of_all], 0) / 3600
         return price_s if self.drift is None else price_s * np.exp(self.drift)
 
-    @lazily
+    @cached_property
     def drift(self) -> Floats | None:
         """One standard deviation of the logarithm of each price, due to its age; None if all are fresh."""
         drift = self.market.drift
         return None if drift is None else drift[self.of_all]
 
-    @lazily
+    @cached_property
     def spot(self) -> NDArray[np.bool_]:
         """Whether each row is a spot offer."""
         return self.market.spot[self.of_all]
 
-    @lazily
+    @cached_property
     def startup_s(self) -> Floats:
         """Market seconds from a launch to a ready trainer, over the cells; 0 where the job is."""
         return self.from_here(self.start_s)
 
-    @lazily
+    @cached_property
     def start_s(self) -> Floats:
         """Market seconds from a launch to a ready trainer, over the cells. For the job's present offer, the time for
         another machine there."""
         return self.market.start_s(self.site, self.kind) + self.setup_s
 
-    @lazily
+    @cached_property
     def start_low_s(self) -> Floats:
         """The 5th percentile of `start_s`."""
         return self.market.start_s(self.site, self.kind, "low") + self.setup_s / 2
 
-    @lazily
+    @cached_property
     def start_high_s(self) -> Floats:
         """The 95th percentile of `start_s`."""
         return self.market.start_s(self.site, self.kind, "high") + self.setup_s * 2
 
-    @lazily
+    @cached_property
     def losses_known(self) -> Floats:
         """The number of losses from which each cell's hazard was learned, including the prior's."""
         losses = self.market.losses[self.of_all]
@@ -139,8 +139,8 @@ class Pool:
         column[self.cell] = PRIOR_LOSSES + losses
         return column
 
-    @lazily
-    def ahead(self) -> Ahead:
+    @cached_property
+    def ahead(self) -> PriceForecast:
         """The price forecast of the rows."""
         return self.market.ahead(self.of_all)
 
@@ -180,6 +180,6 @@ class Pool:
         """Whether the pool is small and has all these rows."""
         return self.small and all(row in self._at for row in rows)
 
-    @lazily
+    @cached_property
     def _at(self) -> dict[int, int]:
         return {row: position for position, row in enumerate(self.rows.tolist())}

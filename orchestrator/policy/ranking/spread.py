@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.market.lazily import lazily
+from orchestrator.market.cached_property import cached_property
 from orchestrator.policy.ranking.chance import normal_cdf
 from orchestrator.policy.ranking.cost import Z95, Forecast
 from orchestrator.policy.ranking.interruptions import Interruptions, Moments
@@ -64,14 +64,14 @@ class Spreads:
         """The share of the losses after which there is time to wait for capacity, over the rows."""
         return self._lost.time_to_wait
 
-    @lazily
+    @cached_property
     def _start(self) -> Floats:
         """The deviations of the first start, over the cells."""
         pool = self._forecast.pool
         start_s = pool.from_here(pool.start_s)
         return np.array([start_s - pool.from_here(pool.start_low_s), pool.from_here(pool.start_high_s) - start_s])
 
-    @lazily
+    @cached_property
     def _work(self) -> Floats:
         """The deviations of the work, over the cells."""
         forecast = self._forecast
@@ -79,7 +79,7 @@ class Spreads:
         work_s = forecast.mid.run_s - forecast.mid.losses * forecast.setback_s
         return np.array([work_s - faster_s, slower_s - work_s])
 
-    @lazily
+    @cached_property
     def _billed(self) -> Floats:
         """The deviations of the billed time, over the cells."""
         return np.hypot(self._work, self._start)
@@ -89,7 +89,7 @@ class Spreads:
         """The deviations of the time until the work is done, over the cells."""
         return self._billed if self._forecast.transition_costs.waits else self._work
 
-    @lazily
+    @cached_property
     def expected(self) -> tuple[Floats, Floats]:
         """(nano-USD, seconds) over the rows, expected for going there from the job's present place. The cost is not
         capped at the budget."""
@@ -97,18 +97,18 @@ class Spreads:
             return self._cost, self._forecast.mid.seconds + self._lost.away_s
         return self._cost + self._sold * self._bought[1], self._in_time(*self._alone)
 
-    @lazily
+    @cached_property
     def _cost(self) -> Floats:
         """The expected cost without a deadline, over the rows."""
         return self._forecast.mid.cost + self._lost.elsewhere
 
-    @lazily
+    @cached_property
     def _sold(self) -> Floats:
         """The additional cost of the job if all of it runs on demand, over the rows; 0 for on-demand rows."""
         sold: Floats = np.maximum(self._limits.bought_cost - self._cost, 0) * self._forecast.pool.spot
         return sold
 
-    @lazily
+    @cached_property
     def _alone(self) -> tuple[Floats, Floats, Floats]:
         """(expected seconds without a deadline, how much earlier it may be, how much later), over the rows."""
         return self._forecast.mid.seconds + self._lost.away_s, *self._off(self._trained, self._lost.seconds)
@@ -159,7 +159,7 @@ class Spreads:
         cost = self._payable(mid.cost, cost)
         return Spread(np.maximum(low_s, 0), mid_s, high_s, np.maximum(cost - down, 0), cost, dearest)
 
-    @lazily
+    @cached_property
     def _bought(self) -> tuple[Floats, Floats, Floats]:
         """(5th percentile, expected, 95th percentile) of the share of the work that runs on demand because, even
         without waiting, there is not enough time."""

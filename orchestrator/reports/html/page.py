@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from orchestrator.reports.html.charts import job as charts
 from orchestrator.reports.html.charts.report import costs
+from orchestrator.reports.html.figures import money, percent
 from orchestrator.reports.html.render import STYLE, render
-from orchestrator.reports.html.words import money, percent
 from orchestrator.reports.views import BaselineSum, JobReport, ReportView
 
 TIME_PARTS = (

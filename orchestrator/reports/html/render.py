@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from orchestrator.reports.html import words
+from orchestrator.reports.html import figures
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,7 +30,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        name: getattr(words, name)
+        name: getattr(figures, name)
         for name in (
             "money",
             "money_text",
@@ -48,7 +48,7 @@ def environment() -> Environment:
             "machine",
         )
     }
-    made.globals["ratio"] = words.ratio
+    made.globals["ratio"] = figures.ratio
     made.filters["chart"] = chart
     return made
 

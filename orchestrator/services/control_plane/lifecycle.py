@@ -21,7 +21,7 @@ from pathlib import Path
 
 from orchestrator.config import SETTINGS, Config
 from orchestrator.config.private import append_privately
-from orchestrator.engine.asking import Within
+from orchestrator.engine.direct_calls import Within
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.jobs.stopped_at import has_stepped
 from orchestrator.engine.machines import claims

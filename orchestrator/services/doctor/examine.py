@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from orchestrator.config import Config
 from orchestrator.errors import TradewindError
 from orchestrator.installation import Installation, open_installation
-from orchestrator.services.doctor import here, objects, state
+from orchestrator.services.doctor import objects, state, this_machine
 from orchestrator.services.doctor.clouds import account
 from orchestrator.services.views import Check, Diagnosis
 from providers.base import NeedsNetworks
@@ -21,15 +21,15 @@ def examine(config: Config) -> Diagnosis:
 
 
 def _checks(config: Config) -> Iterator[Check]:
-    yield here.python()
-    yield here.package("torch", "train")
-    yield here.package("ray", "ray")
-    yield here.extras()
-    yield here.collisions()
-    yield here.state_folder(config)
-    yield here.variables()
-    yield here.disk(config)
-    yield _safely("secrets", lambda: here.secrets(config))
+    yield this_machine.python()
+    yield this_machine.package("torch", "train")
+    yield this_machine.package("ray", "ray")
+    yield this_machine.extras()
+    yield this_machine.collisions()
+    yield this_machine.state_folder(config)
+    yield this_machine.variables()
+    yield this_machine.disk(config)
+    yield _safely("secrets", lambda: this_machine.secrets(config))
     try:
         installation = open_installation(config)
     except TradewindError as error:

@@ -16,15 +16,15 @@ from orchestrator.model import GroupPolicy, GroupSpec, Job, new_id
 from orchestrator.policy.groups.course import Course, by_course, course, judged
 from orchestrator.policy.groups.order import Order
 from orchestrator.policy.groups.planning import Joint, joint
+from orchestrator.policy.groups.quota_value import QuotaValue, quota_values
+from orchestrator.policy.groups.remedies import Remedies, find_remedies
 from orchestrator.policy.groups.spot_risk import refused_alone
-from orchestrator.policy.groups.ways_out import WaysOut, ways_out
-from orchestrator.policy.groups.worth import Worth, worths
 from orchestrator.policy.needed_budget import needed_budgets
 from orchestrator.policy.ranking.enough import Needed
 from orchestrator.services.groups.budgets import asked_of, enough_together, require_budgets
 from orchestrator.services.groups.deadlines import with_deadline
 from orchestrator.services.groups.question import question
-from orchestrator.services.groups.relaxing import with_ways_out
+from orchestrator.services.groups.relaxing import with_remedies
 from orchestrator.services.groups.views import (
     GroupPlanView,
     PlacedElsewhere,
@@ -98,9 +98,11 @@ def planned_group(
     try:
         found, unfolded = _solved(installation, seen, market, group.policy, after)
     except InfeasibleError as error:
-        raise with_ways_out(error, _ways_out(installation, seen, market, group.policy)) from error
+        raise with_remedies(error, _remedies(installation, seen, market, group.policy)) from error
     bounds = limits(installation.config)
-    valued = worths(seen.demands, market, seen.perf, group.policy, found, unfolded, seen.running, after, limits=bounds)
+    valued = quota_values(
+        seen.demands, market, seen.perf, group.policy, found, unfolded, seen.running, after, limits=bounds
+    )
     needed = _needed(installation, seen, market, unfolded)
     names = {job.id: job.name for job in jobs}
     elsewhere = tuple(
@@ -144,8 +146,8 @@ def _needed_if_cheapest(installation: Installation, seen: Inputs, market: Market
     return tuple(_needed(installation, seen, market, unfolded).values())
 
 
-def _ways_out(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> WaysOut:
-    return ways_out(seen.demands, market, seen.perf, policy, seen.running, limits=limits(installation.config))
+def _remedies(installation: Installation, seen: Inputs, market: Market, policy: GroupPolicy) -> Remedies:
+    return find_remedies(seen.demands, market, seen.perf, policy, seen.running, limits=limits(installation.config))
 
 
 def _without(installation: Installation, seen: Inputs, policy: GroupPolicy, after: Order, now_ms: int) -> Without:
@@ -162,7 +164,7 @@ def _view(
     seen: Inputs,
     found: Joint,
     unfolded: Course,
-    valued: Sequence[Worth],
+    valued: Sequence[QuotaValue],
     needed: Mapping[str, Needed],
     now_ms: int,
     age_s: float | None,
@@ -214,7 +216,7 @@ def _last(planned: Sequence[PlannedJob]) -> int | None:
     return max(ends, default=None) if len(ends) == len(planned) else None
 
 
-def _worth(worth: Worth) -> UnitWorth:
+def _worth(worth: QuotaValue) -> UnitWorth:
     cloud, quota = worth.quota
     return UnitWorth(
         key=key_of(worth.quota),

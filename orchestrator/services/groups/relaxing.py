@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.errors import InfeasibleError, Relaxation
 from orchestrator.formats.readable import span
 from orchestrator.market import QuotaName
-from orchestrator.policy.groups.ways_out import Later, Raised, WaysOut
+from orchestrator.policy.groups.remedies import Later, Raised, Remedies
 from orchestrator.services.groups.what_if import key_of, option
 from providers.money import about_usd, usd
 
@@ -13,7 +13,7 @@ NAMED = 3
 """Messages name at most this many jobs, or quotas, and count the others. (JSON names all.)"""
 
 
-def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
+def with_remedies(error: InfeasibleError, found: Remedies) -> InfeasibleError:
     """The error with the possible changes in its hint, one per line, and as `relaxations`; unchanged if there are
     none."""
     relaxations = _relaxations(found)
@@ -38,7 +38,7 @@ def with_ways_out(error: InfeasibleError, found: WaysOut) -> InfeasibleError:
     return InfeasibleError(str(error), hint="\n".join(lines), relaxations=relaxations)
 
 
-def _relaxations(found: WaysOut) -> list[Relaxation]:
+def _relaxations(found: Remedies) -> list[Relaxation]:
     relaxations = []
     for later in found.later:
         relaxations.append(Relaxation(True, later.jobs, later.delay_s, cost_nano_usd=_nano(later.cost_usd)))

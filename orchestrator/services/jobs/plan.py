@@ -39,7 +39,7 @@ from orchestrator.store import PollRecord, Tx
 from providers.clock import Clock, SystemClock
 from providers.offer import Offer, provider_of
 from providers.registry import without_provider
-from providers.together import together
+from providers.shared_launch import together
 
 _WALL = SystemClock()
 STALE_AFTER_S = 300.0  # older prices are polled again before they are used or shown

@@ -11,7 +11,7 @@ from typing import Protocol
 from orchestrator.errors import NotFoundError, StoreError
 from orchestrator.installation import Installation
 from orchestrator.model import Job, Run
-from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
+from orchestrator.nodes.log_pieces import PieceReader, log_prefix, metrics_prefix
 from providers.traits import shares_host
 from trainers.errors import ObjectStoreError
 from trainers.objects.base import ObjectStore
@@ -38,7 +38,7 @@ def appended(installation: Installation, run: Run, name: str, rank: int = 0) -> 
     if shares_host(run.offer_id):
         folder = installation.run_dir(run.id)
         return _File((folder if rank == 0 else folder / "machines" / str(rank)) / name)
-    return TrailReader(job_store(installation, run.job_id), _PREFIXES[name](run.id, rank))
+    return PieceReader(job_store(installation, run.job_id), _PREFIXES[name](run.id, rank))
 
 
 def metrics_of(installation: Installation, run: Run) -> bytes:

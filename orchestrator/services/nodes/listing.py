@@ -21,7 +21,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import Member, Migration, Run
 from orchestrator.nodes.channel import Pace, control_store, places
 from orchestrator.services.jobs.current import simulated
-from orchestrator.services.nodes.heard import heard, rank_of
+from orchestrator.services.nodes.latest_report import heard, rank_of
 from orchestrator.services.nodes.views import NoAnswer, Node, NodeList, NodeState, UnmanagedNode
 from orchestrator.store import Interval, Tx
 from providers.errors import ProviderError

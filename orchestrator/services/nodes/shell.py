@@ -11,7 +11,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import Run
 from orchestrator.nodes.channel import control_store
 from orchestrator.services.jobs.run_files import readable
-from orchestrator.services.nodes.heard import rank_of
+from orchestrator.services.nodes.latest_report import rank_of
 from providers.base import AllowsShell
 from providers.errors import ProviderError
 from providers.offer import provider_of

@@ -19,8 +19,8 @@ from orchestrator.installation import Installation
 from orchestrator.jobfile.units import BadValueError, parse_duration
 from orchestrator.model import Event, Job, Run, new_id
 from orchestrator.nodes.boot.launching import RUNTIMES, UNUSED_S, digest_in
+from orchestrator.nodes.log_pieces import LOGS
 from orchestrator.nodes.outputs import OUTPUTS
-from orchestrator.nodes.trail import LOGS
 from orchestrator.nodes.unpacking import CODE
 from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.run_files import PRUNED, readable

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from orchestrator.formats.readable import iso
 from orchestrator.installation import Installation
-from orchestrator.nodes.trail import TrailWriter, log_prefix
+from orchestrator.nodes.log_pieces import PieceWriter, log_prefix
 from orchestrator.web.demo.lives import Life, Stretch
 from providers.offer import short_zone
 from trainers.objects.opening import open_store
@@ -42,7 +42,7 @@ def _ship(root: str, run_id: str, text: str) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         path.write_text(text, encoding="utf-8")
-        TrailWriter(open_store(root), log_prefix(run_id), path).ship()
+        PieceWriter(open_store(root), log_prefix(run_id), path).ship()
 
 
 def _log(life: Life, stretch: Stretch, losses: Sequence[tuple[int, float]]) -> Iterator[tuple[int, str]]:

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 from orchestrator.errors import NotFoundError, UsageError
 from orchestrator.services.views import Accepted, PlanView
 from orchestrator.web.actions import COOKIE, proof_of, same, sealed
-from orchestrator.web.look import address
+from orchestrator.web.page_frame import address
 from orchestrator.web.site import Site
 
 Id = Annotated[str, Path(max_length=200)]

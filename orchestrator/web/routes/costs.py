@@ -13,7 +13,7 @@ from orchestrator.reports.entries_csv import entries_csv
 from orchestrator.reports.html.charts.costs import by_day
 from orchestrator.reports.periods import DAY_MS, month_named, months_around, period_of
 from orchestrator.store import CostFilter
-from orchestrator.web.look import address, command
+from orchestrator.web.page_frame import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Field(max_length=200)]

@@ -9,7 +9,7 @@ from starlette.responses import FileResponse, RedirectResponse
 
 from orchestrator.errors import NotFoundError
 from orchestrator.reports.html.render import STYLE
-from orchestrator.web.look import static_file
+from orchestrator.web.page_frame import static_file
 
 FILES = {
     STYLE.name: "text/css; charset=utf-8",

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from orchestrator.model import TERMINAL, JobState
 from orchestrator.reports.job_list import ROWS, JobTable, jobs_csv
 from orchestrator.store import JobFilter
-from orchestrator.web.look import address, command
+from orchestrator.web.page_frame import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 State = Literal["", "open", "ended", JobState]

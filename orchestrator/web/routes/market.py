@@ -12,7 +12,7 @@ from orchestrator.reports.frontier import FrontierView, frontier_csv
 from orchestrator.reports.html.charts.market import cheapest, drawable, frontier, heat, history
 from orchestrator.reports.market import UNITS, MarketView, Unit, market_csv
 from orchestrator.store import JobFilter
-from orchestrator.web.look import address, command
+from orchestrator.web.page_frame import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Field(max_length=200)]

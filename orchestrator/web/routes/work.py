@@ -14,7 +14,7 @@ from orchestrator.reports.html.charts.market import gantt
 from orchestrator.reports.moves import moves_csv
 from orchestrator.services.views import Explanation
 from orchestrator.web.actions import proof_of, unsealed
-from orchestrator.web.look import address
+from orchestrator.web.page_frame import address
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Query(max_length=200)]

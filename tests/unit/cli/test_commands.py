@@ -23,7 +23,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator import errors
 from orchestrator.cli.app import TradewindGroup, app
-from orchestrator.cli.meant import ELSEWHERE
+from orchestrator.cli.suggestions import ELSEWHERE
 from orchestrator.services.control_plane.version import installed_version
 from providers.catalog.files import DATA
 from providers.clock import VirtualClock

@@ -18,7 +18,7 @@ from orchestrator.daemon import dashboard
 from orchestrator.installation import Installation
 from orchestrator.services.control_plane.background_log import ControlPlaneLog
 from orchestrator.store import Store
-from orchestrator.web.apart import beside
+from orchestrator.web.dashboard_process import beside
 from providers.clock import VirtualClock
 
 
@@ -64,7 +64,7 @@ def process_that_serves() -> int:
     for commands in Path("/proc").glob("[0-9]*/cmdline"):
         words = commands.read_bytes().split(b"\0")
         parent = commands.with_name("stat").read_text().rpartition(")")[2].split()[1]
-        if b"orchestrator.web.apart" in words and int(parent) == os.getpid():
+        if b"orchestrator.web.dashboard_process" in words and int(parent) == os.getpid():
             return int(commands.parent.name)
     raise AssertionError("no such process")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.config import load_config
-from orchestrator.engine.asking import at_once
 from orchestrator.engine.billing.accrue import settle_all
+from orchestrator.engine.direct_calls import at_once
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.installation import Installation, open_installation
 from orchestrator.model import Job, JobSpec, Migration, Run, Step, TrainSpec

@@ -11,7 +11,7 @@ from orchestrator.cli.render.text import instant, number, scaled, span
 from orchestrator.formats import readable
 from orchestrator.formats.readable import LAST_MS, iso
 from orchestrator.reports.html import render
-from orchestrator.reports.html.words import ago, counted, duration
+from orchestrator.reports.html.figures import ago, counted, duration
 
 
 def test_times_are_utc_to_the_millisecond() -> None:

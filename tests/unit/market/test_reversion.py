@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.market import Ahead, Course, History
+from orchestrator.market import Course, History, PriceForecast
 from orchestrator.market.reversion import CLOUD, DEVIATIONS, HORIZONS_H, UNKNOWN, course
 
 HOUR_MS = 3_600_000
@@ -129,17 +129,19 @@ def test_the_price_at_which_a_mean_is_expected_is_found_again(price: float, seco
     found = SEEN
     nano = np.array([round(price * 1e9)], np.int64)
     spot, first = np.array([True]), np.zeros(1, np.int64)
-    ahead = Ahead(nano, np.array([1e9]), spot, first, [found])
+    ahead = PriceForecast(nano, np.array([1e9]), spot, first, [found])
     mean = float(nano[0] * ahead.mean(np.array([seconds]), first)[0])
     again = ahead.price_for(0, mean, seconds)
-    there = Ahead(np.array([round(again)], np.int64), np.array([1e9]), spot, first, [found])
+    there = PriceForecast(np.array([round(again)], np.int64), np.array([1e9]), spot, first, [found])
     assert round(again) * float(there.mean(np.array([seconds]), first)[0]) == pytest.approx(mean, rel=0.02)
 
 
 def test_on_demand_prices_and_those_without_a_level_follow_no_deviation() -> None:
     found = SEEN
     price = np.array([500_000_000] * 3, np.int64)
-    rows = Ahead(price, np.array([1e9, 1e9, -1.0]), np.array([True, False, True]), np.zeros(3, np.int64), [found])
+    rows = PriceForecast(
+        price, np.array([1e9, 1e9, -1.0]), np.array([True, False, True]), np.zeros(3, np.int64), [found]
+    )
     cheap, on_demand, unknown = rows.mean(np.array([86_400.0]), np.zeros(3, np.int64))
     assert cheap > 1.3
     assert on_demand == 1

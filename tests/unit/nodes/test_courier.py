@@ -16,10 +16,10 @@ import pytest
 from orchestrator.nodes import courier
 from orchestrator.nodes.agent import Agent
 from orchestrator.nodes.channel import Channel, Pace
+from orchestrator.nodes.log_pieces import PieceReader, log_prefix, metrics_prefix
 from orchestrator.nodes.messages import Ahead, JobFiles, NodeReport, Order, RunOrder
 from orchestrator.nodes.outputs import OutputWriter, stored_outputs
 from orchestrator.nodes.packing import contents, pack
-from orchestrator.nodes.trail import TrailReader, log_prefix, metrics_prefix
 from orchestrator.nodes.unpacking import code_key
 from tests.clouds.s3 import S3, environment
 from tests.clouds.server import serving
@@ -146,7 +146,7 @@ class Far:
         return json.loads((self.machine.folder / "found.json").read_text())
 
     def log(self, run_id: str = "run-1", prefix: Callable[..., str] = log_prefix) -> bytes:
-        return b"".join(TrailReader(self.job, prefix(run_id)).news())
+        return b"".join(PieceReader(self.job, prefix(run_id)).news())
 
     def outputs(self) -> dict[str, bytes]:
         contents = {path: self.job.get(each.key, 1 << 20) for path, each in stored_outputs(self.job).items()}

@@ -13,7 +13,7 @@ from orchestrator.policy import Demand, Running
 from orchestrator.policy.groups.course import course
 from orchestrator.policy.groups.order import NO_ORDER, Order
 from orchestrator.policy.groups.planning import Joint, asked, joint
-from orchestrator.policy.groups.worth import Worth, worths
+from orchestrator.policy.groups.quota_value import QuotaValue, quota_values
 from providers.base import Covered, Quota
 from tests.unit.policy.conftest import DecisionCase
 
@@ -55,12 +55,12 @@ def valued(
     *quotas: Quota,
     policy: GroupPolicy = "cheapest",
     after: Order = NO_ORDER,
-) -> list[Worth]:
+) -> list[QuotaValue]:
     market, perf = market_of(case, *quotas), case.perf()
     question = asked(jobs, market, perf)
     plan = joint(question, policy, after=after)
     unfolded = course(question, policy, plan, after=after)
-    return list(worths(jobs, market, perf, policy, plan, unfolded, after=after))
+    return list(quota_values(jobs, market, perf, policy, plan, unfolded, after=after))
 
 
 def shares(found: Joint) -> list[dict[str, float]]:

@@ -14,13 +14,13 @@ from orchestrator.market import TYPICAL
 from orchestrator.model import FASTEST, Objective
 from orchestrator.policy import Demand, MoveLimits
 from orchestrator.policy.decide import considered
+from orchestrator.policy.explanation.expected import expected
+from orchestrator.policy.explanation.explain import why_patient
 from orchestrator.policy.ranking.cost import forecast_of
 from orchestrator.policy.ranking.eligible import Filter
 from orchestrator.policy.ranking.order import rank
 from orchestrator.policy.ranking.patience import Wait, weighed
 from orchestrator.policy.ranking.pool import Pool
-from orchestrator.policy.telling.expected import expected
-from orchestrator.policy.telling.explain import why_patient
 from providers.money import about_usd, usd
 from tests.unit.policy.conftest import DecisionCase
 

@@ -12,8 +12,8 @@ import pytest
 from orchestrator.errors import NotFoundError, PartialFailure, StoreError, UsageError
 from orchestrator.installation import Installation
 from orchestrator.model import Member
+from orchestrator.nodes.log_pieces import PieceWriter, log_prefix, metrics_prefix
 from orchestrator.nodes.outputs import OutputWriter
-from orchestrator.nodes.trail import TrailWriter, log_prefix, metrics_prefix
 from orchestrator.reports.report import report
 from orchestrator.services.jobs import fetch, logs, run_files
 from providers import traits
@@ -53,7 +53,7 @@ class Far:
         shutil.rmtree(installation.state_dir / "outputs", ignore_errors=True)
         with installation.store.read() as tx:
             self.runs = tx.runs(job_id=past.gpt)
-        self._trails: dict[tuple[str, str], TrailWriter] = {}
+        self._trails: dict[tuple[str, str], PieceWriter] = {}
 
     @property
     def store(self) -> ObjectStore:
@@ -66,7 +66,7 @@ class Far:
         with path.open("a") as file:
             file.write(text)
         prefix = log_prefix(run_id) if name == "log" else metrics_prefix(run_id)
-        self._trails.setdefault((run_id, name), TrailWriter(self.store, prefix, path)).ship()
+        self._trails.setdefault((run_id, name), PieceWriter(self.store, prefix, path)).ship()
 
     def write(self, files: dict[str, bytes], generation: int = 1) -> None:
         folder = self.folder / f"outputs {generation}"
@@ -148,7 +148,7 @@ def test_the_logs_of_all_machines_of_a_run_are_read(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"of rank {rank}\n")
         if remote:
-            TrailWriter(far.store, log_prefix(run.id, rank), path).ship()
+            PieceWriter(far.store, log_prefix(run.id, rank), path).ship()
     assert far.lines() == [(1, "of rank 0"), (1, "of rank 1")]
 
 

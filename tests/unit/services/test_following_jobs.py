@@ -27,7 +27,7 @@ from orchestrator.installation import Installation
 from orchestrator.model import Entry, Event, Member, Step
 from orchestrator.reports.report import report
 from orchestrator.services.control_plane import presence
-from orchestrator.services.doctor import examine, here
+from orchestrator.services.doctor import examine, this_machine
 from orchestrator.services.doctor import state as doctor_state
 from orchestrator.services.jobs import commands, current, events, explain, fetch, logs, run_files, wait
 from orchestrator.services.offers import listing
@@ -713,13 +713,15 @@ def test_the_doctor_names_variables_that_are_no_settings() -> None:
         "TRADEWIND_PROVIDERS_LAMBDA_KEY": "k",
         "HOME": "/h",
     }
-    assert here.variables(mine).state == "ok"
-    check = here.variables({**mine, "TRADEWIND_FOO": "1"})
+    assert this_machine.variables(mine).state == "ok"
+    check = this_machine.variables({**mine, "TRADEWIND_FOO": "1"})
     assert (check.state, check.found) == ("warn", "TRADEWIND_FOO: is not a setting")
     assert check.fix == "list the settings: tradewind config show"
-    check = here.variables({**mine, "TRADEWIND_FOO": "1", "TRADEWIND_LEASE": "30", "TRADEWIND_STORE_ROOTS_": ""})
+    check = this_machine.variables(
+        {**mine, "TRADEWIND_FOO": "1", "TRADEWIND_LEASE": "30", "TRADEWIND_STORE_ROOTS_": ""}
+    )
     assert check.found == "TRADEWIND_FOO, TRADEWIND_LEASE: are not settings"
-    check = here.variables({"TRADEWIND_STATE_FOLDER": "/x"})
+    check = this_machine.variables({"TRADEWIND_STATE_FOLDER": "/x"})
     assert check.fix == 'did you mean "TRADEWIND_STATE_DIR"? or list the settings: tradewind config show'
 
 
@@ -742,13 +744,13 @@ def test_the_doctor_sees_a_failing_provider_and_jobs_that_wait_for_a_control_pla
 def test_the_doctor_sees_a_state_folder_that_cannot_be_made(installation: Installation, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     config = replace(installation.config, state_dir=tmp_path / "file" / "state")
-    check = here.state_folder(config)
+    check = this_machine.state_folder(config)
     assert check.state == "fail"
     assert check.fix
 
 
 def test_a_missing_extra_names_its_pip_command() -> None:
-    check = here.package("no-such-distribution", "train")
+    check = this_machine.package("no-such-distribution", "train")
     assert (check.state, check.fix) == ("warn", "pip install 'tradewind[train]'")
 
 

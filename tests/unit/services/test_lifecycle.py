@@ -20,8 +20,8 @@ import pytest
 from orchestrator import Client
 from orchestrator.config import Config, load_config
 from orchestrator.daemon import Daemon
-from orchestrator.engine.asking import Ask
 from orchestrator.engine.context import Context
+from orchestrator.engine.direct_calls import Ask
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.engine.machines.collect import collect
 from orchestrator.engine.machines.shut_down import shut_down

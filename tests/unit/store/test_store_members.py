@@ -79,11 +79,11 @@ def test_damaged_machines_are_repaired_from_what_was_rented(
         tx.add_event(event("ev_1", kind="migration.provision", job_id="job_A", run_id="run_A", data=rented))
         tx._connection.execute(update(schema.run).values(members="?"))
     with store.write() as tx:
-        (mended,) = tx.mend_runs("job_A", ["fake"])
+        (mended,) = tx.repair_runs("job_A", ["fake"])
     assert mended.run.members == read(store).members == (Member("i-1", 1000), Member("i-2", 1000))
 
 
 def test_mending_leaves_sound_machines_alone(store: Store, job: Make, run: Make) -> None:
     added(store, job, run, members=THREE, instance_id="i-1", end="moved")
     with store.write() as tx:
-        assert tx.mend_runs("job_A", ["fake"]) == []
+        assert tx.repair_runs("job_A", ["fake"]) == []

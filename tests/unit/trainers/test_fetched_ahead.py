@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainers.checkpoint import store
-from trainers.checkpoint.ahead import fetch, main, wanted
 from trainers.checkpoint.fetched import FetchedChunks, restored_from
 from trainers.checkpoint.manifest import Box, Manifest, ManifestName, Piece, TensorEntry
+from trainers.checkpoint.prefetch import fetch, main, wanted
 from trainers.checkpoint.reader import load, load_newest
 from trainers.checkpoint.writer import save
 from trainers.errors import DamagedCheckpoint
@@ -285,7 +285,7 @@ def test_outside_of_the_block_everything_comes_from_the_store(root: Path, here: 
 def test_the_process_prints_how_much_it_has_fetched(root: Path, here: Path) -> None:
     saved(root, 5)
     saved(root, 10)
-    command = [sys.executable, "-P", "-m", "trainers.checkpoint.ahead", str(root), JOB, "2", str(here), "--trains"]
+    command = [sys.executable, "-P", "-m", "trainers.checkpoint.prefetch", str(root), JOB, "2", str(here), "--trains"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, str(FROZEN.nbytes), "")
 

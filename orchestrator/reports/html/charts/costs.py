@@ -6,7 +6,7 @@ from orchestrator.formats.html.markup import Html
 from orchestrator.formats.readable import iso
 from orchestrator.reports.costs import DRAWN, CostView
 from orchestrator.reports.html.charts.frame import DAY_MS, bar, figure, key, plot, time_ticks, value_scale
-from orchestrator.reports.html.words import money_text
+from orchestrator.reports.html.figures import money_text
 from providers.money import NANO_USD
 
 

@@ -19,7 +19,7 @@ from orchestrator.reports.html.charts.frame import (
     time_axis,
     value_scale,
 )
-from orchestrator.reports.html.words import machine, money_text
+from orchestrator.reports.html.figures import machine, money_text
 from orchestrator.reports.job_page import JobPage, Prices, Rival, RunFacts
 from orchestrator.reports.views import JobReport, RunCost
 from providers.money import NANO_USD

@@ -24,7 +24,7 @@ from orchestrator.reports.html.charts.frame import (
     time_ticks,
     value_scale,
 )
-from orchestrator.reports.html.words import machine
+from orchestrator.reports.html.figures import machine
 from orchestrator.reports.market import UNITS, Heat, MarketView, lowest
 from orchestrator.reports.moves import MoveList
 from providers.money import NANO_USD

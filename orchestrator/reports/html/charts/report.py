@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.formats.html.markup import Html
 from orchestrator.reports.html.charts.frame import bar, figure, key, plot, round_ticks
-from orchestrator.reports.html.words import money_text
+from orchestrator.reports.html.figures import money_text
 from orchestrator.reports.views import ReportView
 from providers.money import NANO_USD
 

@@ -13,10 +13,10 @@ import pytest
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
 from orchestrator.nodes.access.aws import document
-from orchestrator.nodes.access.borrowed import BorrowedAccess
 from orchestrator.nodes.access.grants import NoLimitedAccess, url
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import Lender
+from orchestrator.nodes.access.machine_access import BorrowedAccess
 from orchestrator.nodes.access.scope import Scope, scope_of
 from orchestrator.nodes.access.signing import Credentials, Place, Presigner, own_credentials
 from tests.clouds.guarded_s3 import GuardedS3

@@ -18,10 +18,10 @@ import pytest
 
 from orchestrator.errors import SiteError
 from orchestrator.nodes import sealing
-from orchestrator.nodes.access.borrowed import MOST_S, BorrowedAccess
 from orchestrator.nodes.access.grants import NoLimitedAccess, Signer, url
 from orchestrator.nodes.access.issuing import Issuer
 from orchestrator.nodes.access.lending import Lender
+from orchestrator.nodes.access.machine_access import MOST_S, BorrowedAccess
 from orchestrator.nodes.access.scope import Scope, scope_of
 from orchestrator.nodes.boot.contact import Contact, Urls
 from orchestrator.nodes.messages import NodeFacts

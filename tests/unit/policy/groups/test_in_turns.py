@@ -18,9 +18,9 @@ from orchestrator.policy.groups.collection import Collection, Supply, collection
 from orchestrator.policy.groups.collection import Quota as Limit
 from orchestrator.policy.groups.course import Course, by_course, course, judged
 from orchestrator.policy.groups.planning import Joint, asked, joint, less_late
+from orchestrator.policy.groups.remedies import find_remedies
 from orchestrator.policy.groups.solving import cheapest
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.policy.groups.ways_out import ways_out
 from providers.base import Quota
 from tests.unit.policy.conftest import DecisionCase
 from tests.unit.policy.test_group_planning import HOUR_STEPS, job, market_of, quota
@@ -326,7 +326,7 @@ def test_what_would_help_is_enough_and_no_more(case: DecisionCase, seed: int) ->
     spare = spare_h(work)
     if spare > -0.05:
         return
-    found = ways_out(jobs, there, case.perf(), policy)
+    found = find_remedies(jobs, there, case.perf(), policy)
     assert found.later
     assert not found.delay_unknown
     for later in found.later:

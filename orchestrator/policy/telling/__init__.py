@@ -1,1 +1,0 @@
-"""Telling: turns a decision into a Placement with its alternatives, and explains it in words."""
