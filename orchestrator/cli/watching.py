@@ -171,7 +171,7 @@ def _in_place(out: Output, *, to_stdout: bool) -> Iterator[Callable[[WatchView],
 
     def show(view: WatchView) -> None:
         shown[:] = [view]
-        live.update(Text.from_ansi(drawn(view), no_wrap=True, overflow="crop"), refresh=True)
+        live.update(Text.from_ansi(drawn(view), overflow="fold"), refresh=True)
 
     try:
         with _left_by_signals(), Live(console=console, screen=True, auto_refresh=False) as live:

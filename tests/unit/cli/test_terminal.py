@@ -24,6 +24,7 @@ from orchestrator.cli.render import render
 from orchestrator.cli.render.screens.jobs import queue, queue_rows
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, budget_amount, counted, fitted, folded, progress, width_of
+from orchestrator.cli.watching import WatchView
 from orchestrator.formats.documents import View
 from orchestrator.model import JobState
 from orchestrator.services.views import JobList, JobView
@@ -150,11 +151,11 @@ def _whole(line: str) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """A chart has none."""
+    """The words, without the colon after a job's name or a reason; a chart has none."""
     lines = [
         line for line in text.splitlines() if not re.search("[\u2524\u2502\u2514\u250c\u2500\u2510\u2518\u252c]", line)
     ]
-    return {word for line in lines for word in line.split()}
+    return {word.rstrip(":") for line in lines for word in line.split()}
 
 
 def test_ids_are_shown_with_wide_only(rich: Run, past: Past) -> None:
@@ -421,6 +422,86 @@ def test_the_jobs_of_a_sweep_are_compared_by_value_and_loss_on_80_columns() -> N
     assert max(map(len, shown.splitlines())) <= 80
 
 
+PAUSES = (
+    "paused at step 40 with a checkpoint: its budget of $0.50 is nearly used up; to continue: tradewind budget set "
+    "job-0 12.50, then tradewind resume job-0",
+    "paused before it started: 5 machines in a row were rented but never trained, for $0.31 so far. Last reason: it "
+    "did not join. Likely cause: its setup fails. Then run: tradewind resume job-1",
+    "paused at step 10 with a checkpoint: on request",
+    "paused at step 1 with a checkpoint: its project has $3.00 left; to continue: raise projects.research.budget "
+    "to 9 in tradewind.toml, then tradewind resume job-3",
+    "paused at its last checkpoint: all machines here were ended at once",
+)
+
+
+def paused(number: int, note: str, **changes: Any) -> JobView:
+    spent: dict[str, Any] = {"paid_nano_usd": 10**8, "budget_nano_usd": 5 * 10**8, "no_forecast": "no speed yet"}
+    return job_view("paused", 40, 100, name=f"job-{number}", id=f"job_{number}", note=note, **spent | changes)
+
+
+def watched(jobs: tuple[JobView, ...], **changes: Any) -> WatchView:
+    return replace(WatchView(0, jobs, 0, (), 0, 0, (), True, "", True), **changes)
+
+
+def _unfolded(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("command", ["queue", "watch"])
+def test_why_jobs_are_paused_and_what_continues_them_is_whole_at_any_width(
+    command: str, long: bool, width: int
+) -> None:
+    jobs = tuple(paused(number, note) for number, note in enumerate(PAUSES))
+    if long:
+        jobs = tuple(replace(job, name=f"{LONG_NAME}-{LONG_NAME}"[:60], note=PAUSES[2]) for job in jobs[:1]) + jobs[1:]
+    view: View = JobList(0, jobs, 0, True) if command == "queue" else watched(jobs)
+    shown = render(view, Screen(width=width))
+    assert max(width_of(line) for line in shown.splitlines() if not _whole(line)) <= width, shown
+    for job in jobs:
+        if long and job.note == PAUSES[2]:
+            assert "2 jobs" in shown
+            assert "paused with a checkpoint: on request" in _unfolded(shown)
+        else:
+            assert f"{job.name}: {job.note}" in _unfolded(shown)
+    commands = ("tradewind resume job-3", "tradewind resume job-1")
+    assert all(any(line.strip() == each for line in shown.splitlines()) or width > 80 for each in commands), shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_reason_that_fifty_jobs_share_is_said_once_with_their_number(width: int) -> None:
+    said = "paused at step {} with a checkpoint: the store is gone; to continue: tradewind resume job-{}"
+    jobs = tuple(paused(number, said.format(number + 1, number)) for number in range(50))
+    shown = _unfolded(render(JobList(0, jobs, 0, True), Screen(width=width)))
+    assert shown.count("the store is gone") == 1
+    assert "50 jobs (job-0, job-1, job-2, job-3, job-4, job-5, job-6, job-7 and 42 more): paused with" in shown
+    assert "to continue: tradewind resume JOB" in shown
+    rows = render(JobList(0, jobs, 0, True), Screen()).splitlines()
+    assert sum(said.format(number + 1, number) in line for number, line in enumerate(rows[1:51])) == 50
+
+
+def test_a_note_that_is_neither_a_reason_nor_names_a_command_gives_way_on_a_narrow_screen() -> None:
+    jobs = (job_view("running", 5, 10, note="first placement: done", id="job_0"),)
+    assert "first placement" not in queue(JobList(0, jobs, 0, True), Screen(width=40))
+    assert "first placement" in queue(JobList(0, jobs, 0, True), Screen(width=160))
+    at_risk = "its deadline is at risk; to continue: tradewind budget set job_1 3.00"
+    jobs = (job_view("running", 5, 10, note=at_risk, id="job_0"),)
+    assert at_risk in _unfolded(render(JobList(0, jobs, 0, True), Screen(width=60)))
+
+
+@pytest.mark.parametrize("height", [14, 16, 20, 24, 40, 60])
+def test_the_live_view_cuts_no_reason_and_counts_those_that_do_not_fit(height: int) -> None:
+    jobs = tuple(paused(number, f"{PAUSES[1]} {number}") for number in range(8))
+    shown = render(watched(jobs), Screen(width=80, height=height))
+    assert len(shown.splitlines()) <= height
+    whole = sum(f"job-{number}: {PAUSES[1]} {number}" in _unfolded(shown) for number in range(8))
+    begun = sum(f"job-{number}: " in shown for number in range(8))
+    assert whole == begun
+    assert whole == 8 or f"{8 - whole} reasons do not fit here: tradewind queue" in _unfolded(shown)
+    assert "simulated" in shown
+
+
 def test_a_budget_is_never_rounded_and_has_the_decimals_of_the_cost_beside_it() -> None:
     for nano_usd, shown in ((85_000_000, "$0.0850"), (10**10, "$10.00"), (10_125_000_000, "$10.125"), (None, "-")):
         assert budget_amount(nano_usd) == shown
@@ -438,5 +519,5 @@ def test_a_job_that_has_finished_is_done_but_not_if_it_reported_none_of_the_step
     ]
     cells += [(job_view("running", 7, None), "7 steps", "7"), (job_view("running", 0, 500), "0%", "0/500 (0%)")]
     for view, done, steps in cells:
-        assert queue_rows([view])[0][2] == done
+        assert queue_rows([view], Screen())[0][2] == done
         assert progress(view) == steps

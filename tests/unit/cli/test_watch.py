@@ -133,6 +133,25 @@ def test_the_live_view_fits_its_terminal_follows_its_size_and_ends_with_ctrl_c(
         assert any("conv  running" in line for line in shown.lines())  # the last look stays
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_what_continues_a_paused_job_is_whole_in_the_live_view(
+    environment: dict[str, str], state: Path, past: Past, columns: int
+) -> None:
+    name = "a-job-with-a-name-so-long-that-its-command-fits-no-line"
+    said = f"paused before it started: its budget is too small; to continue: tradewind budget set {name} 3.00"
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        connection.execute(
+            "UPDATE job SET state = 'paused', name = ?, spec = replace(spec, '\"lstm\"', ?) WHERE id = ?",
+            (name, json.dumps(name), past.lstm),
+        )
+    with closing(Store.open(f"sqlite:///{state}/tradewind.db", SystemClock())) as store, store.write() as tx:
+        tx.add_event(Event("ev_9", SystemClock().now_ms(), "job.paused", said, "control-plane", job_id=past.lstm))
+    with terminal(environment, columns, 40, "watch") as shown:
+        text = "".join("".join(shown.until(_whole)).split())
+        assert f"{name}:{said}".replace(" ", "") in text
+        assert shown.interrupt() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_it_leaves_the_terminal_as_it_was(environment: dict[str, str], number: int) -> None:
     with terminal(environment, 80, 24, "watch") as shown:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from orchestrator.cli.render.screens.jobs import queue
 from orchestrator.cli.render.screens.shortfalls import shortfalls
@@ -19,6 +18,7 @@ from orchestrator.cli.render.text import (
     lacks_secrets,
     money,
     note_simulated,
+    some_of,
     span,
     where,
 )
@@ -84,7 +84,7 @@ def group(view: GroupView, screen: Screen) -> str:
 
 def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
     ends = "-" if job.finish_at_ms is None else span((job.finish_at_ms - view.at_ms) / 1000)
-    after = f"after {_some(job.after)}" if job.after else ""
+    after = f"after {some_of(job.after, SHOWN_NAMES)}" if job.after else ""
     own = (f"{job.weight:g}", amount(job.cost_nano_usd), ends, after)
     if not job.parts:
         return [(job.name, "waits", "0%", *own)]
@@ -94,11 +94,6 @@ def _rows(view: GroupPlanView, job: PlannedJob) -> list[tuple[str, ...]]:
         share = f"{100 * part.share:.0f}%"
         rows.append((job.name, there, share, *own) if index == 0 else ("", there, share, "", "", "", ""))
     return rows
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN_NAMES
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN_NAMES])} and {more} more"
 
 
 def _sums(view: GroupPlanView) -> str:
@@ -133,7 +128,7 @@ def _own_short(view: GroupPlanView) -> str:
     ]
     if not names:
         return ""
-    return f"{RISKY} the budget{'s' * (len(names) > 1)} of {_some(names)}"
+    return f"{RISKY} the budget{'s' * (len(names) > 1)} of {some_of(names, SHOWN_NAMES)}"
 
 
 def _cents(nano_usd: int) -> str:
@@ -145,14 +140,15 @@ def _late(view: GroupPlanView) -> str:
     names = [clean(job.name) for job in view.jobs if job.late]
     if not names:
         return ""
-    return f"may miss the deadline, because of the jobs before it: {_some(names)}"
+    return f"may miss the deadline, because of the jobs before it: {some_of(names, SHOWN_NAMES)}"
 
 
 def _elsewhere(view: GroupPlanView) -> str:
     names = [f"{clean(each.name)} (about {amount(each.cost_nano_usd)})" for each in view.elsewhere]
     if not names:
         return ""
-    return f"no time left to lose a spot machine; placed on other offers with room, at their cost: {_some(names)}"
+    jobs = some_of(names, SHOWN_NAMES)
+    return f"no time left to lose a spot machine; placed on other offers with room, at their cost: {jobs}"
 
 
 def _quality(view: GroupPlanView) -> str:

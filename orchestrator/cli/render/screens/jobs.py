@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from orchestrator.cli.render.screens.job_reasons import has_reason, reasons
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -57,13 +58,14 @@ def queue(view: JobList, screen: Screen) -> str:
     """The table of jobs, or how many have ended if none is live."""
     if not view.jobs:
         return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
-    rows = queue_rows(view.jobs)
+    rows = queue_rows(view.jobs, screen)
     of_group = view.jobs[0].group_id is not None and len({job.group_id for job in view.jobs}) == 1
     page = " on this page" if view.next_cursor is not None or "--cursor" in screen.command else ""
     total = f"{len(view.jobs)} {'job' if len(view.jobs) == 1 else 'jobs'}{page}, {amount(view.paid_nano_usd)} paid"
     return blocks(
         table(GROUP if of_group else QUEUE, rows, screen),
         screen(total, "dim"),
+        screen("\n".join(job_reasons(view.jobs, screen)), "yellow"),
         screen(late_jobs(view.jobs), "yellow"),
         _requests(view.jobs),
         screen(next_page(screen.command, view.next_cursor), "dim"),
@@ -71,13 +73,19 @@ def queue(view: JobList, screen: Screen) -> str:
     )
 
 
-def queue_rows(jobs: Sequence[JobView]) -> list[tuple[str, ...]]:
-    """Jobs in the columns of QUEUE."""
+def queue_rows(jobs: Sequence[JobView], screen: Screen) -> list[tuple[str, ...]]:
+    """Jobs in the columns of QUEUE. On a screen with a limit, `job_reasons` has what the column of notes may not."""
     names = told_apart((job.id, job.name) for job in jobs)
-    return [_queue_row(job, names[job.id]) for job in jobs]
+    below = screen.limit is not None
+    return [_queue_row(job, names[job.id], noted=not (below and has_reason(job))) for job in jobs]
 
 
-def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
+def job_reasons(jobs: Sequence[JobView], screen: Screen) -> list[str]:
+    """Why these jobs wait, are paused or need attention, for below the table; their names are as in the table."""
+    return reasons(jobs, told_apart((job.id, job.name) for job in jobs), screen)
+
+
+def _queue_row(job: JobView, name: str, *, noted: bool) -> tuple[str, ...]:
     return (
         name,
         _state(job),
@@ -89,7 +97,7 @@ def _queue_row(job: JobView, name: str) -> tuple[str, ...]:
         amount(job.paid_nano_usd),
         _to_go_in_short(job),
         str(job.migrations),
-        job.quarantine or job.note,
+        (job.quarantine or job.note) if noted else "",
         job.id,
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from orchestrator.cli.render.screens.jobs import QUEUE, late_jobs, queue_rows
+from collections.abc import Sequence
+
+from orchestrator.cli.render.screens.jobs import QUEUE, job_reasons, late_jobs, queue_rows
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -11,11 +13,13 @@ from orchestrator.cli.render.text import (
     capacity,
     clean,
     clipped,
+    fitted,
     instant,
     machine,
     moment,
     note_simulated,
     rate,
+    rows,
     where,
 )
 from orchestrator.cli.watching import WatchView
@@ -38,34 +42,61 @@ PRICES = (
 
 
 def watch(view: WatchView, screen: Screen) -> str:
-    """The whole view; older events are left out to fit the height of the screen."""
+    """The whole view. What does not fit the height of the screen is left out: first older events, then prices; of the
+    reasons, those that fit are whole, and the rest are counted."""
     jobs = view.jobs[:MOST_JOBS]
     hidden = len(view.jobs) - len(jobs)
     head = f"{instant(view.at_ms)}   live: {sum(job.finished_at_ms is None for job in view.jobs)}"
     head += "+" if view.more else ""
     head += f", ended: {view.ended}" if view.ended else ""
     head += f"   paid: {amount(sum(job.paid_nano_usd for job in view.jobs))}"
+    foot = screen(note_simulated(view.simulated), "dim")
     top = blocks(
         screen(head, "bold"),
         screen(f"cannot read the store: {clean(view.trouble)}", "red") if view.trouble else "",
         screen(view.to_go_on, "yellow"),
         " ",
-        table(QUEUE, queue_rows(jobs), screen) if jobs else "no live jobs",
+        table(QUEUE, queue_rows(jobs, screen), screen) if jobs else "no live jobs",
         screen(f"{hidden} more: tradewind queue", "dim") if hidden else "",
         screen(late_jobs(jobs), "yellow"),
-        _prices(view, screen),
     )
-    foot = screen(note_simulated(view.simulated), "dim")
-    room = None
-    if screen.height is not None:
-        room = max(0, screen.height - top.count("\n") - 1 - (2 if foot else 1) - 1)
-    return blocks(top, *_events(view, screen, room), foot)
+    top = blocks(top, screen(_reasons(jobs, screen, _room(screen, top, foot)), "yellow"))
+    prices, room = _prices(view, screen), _room(screen, top, foot)
+    if room is None or _height(prices, screen) <= room:
+        top = blocks(top, prices)
+    room = _room(screen, top, foot)
+    return blocks(top, *_events(view, screen, None if room is None else max(0, room - 1)), foot)
+
+
+def _height(text: str, screen: Screen) -> int:
+    return rows(fitted(text, screen.limit), screen.limit) if text else 0
+
+
+def _room(screen: Screen, top: str, foot: str) -> int | None:
+    """The lines between `top` and `foot`, with one to spare; None: unlimited."""
+    if screen.height is None:
+        return None
+    return max(0, screen.height - _height(top, screen) - _height(foot, screen) - 1)
+
+
+def _reasons(jobs: Sequence[JobView], screen: Screen, room: int | None) -> str:
+    """Why jobs wait, are paused or need attention: as many as fit, each of them whole."""
+    found = job_reasons(jobs, screen)
+    shown = list(found)
+    while shown and room is not None and _height("\n".join(shown), screen) + (len(shown) < len(found)) > room:
+        shown.pop()
+    hidden = len(found) - len(shown)
+    return "\n".join([*shown, *[f"{_number(hidden)} not fit here: tradewind queue"] * (hidden > 0)])
+
+
+def _number(reasons: int) -> str:
+    return "1 reason does" if reasons == 1 else f"{reasons} reasons do"
 
 
 def _prices(view: WatchView, screen: Screen) -> str:
     if not view.prices:
         return ""
-    rows = [
+    offers = [
         (
             where(series.offer_id),
             machine(series.offer_id),
@@ -78,7 +109,7 @@ def _prices(view: WatchView, screen: Screen) -> str:
         for series in view.prices
         if series.points
     ]
-    return blocks(" ", table(PRICES, rows, screen)) if rows else ""
+    return blocks(" ", table(PRICES, offers, screen)) if offers else ""
 
 
 def sparkline(series: PriceSeries, from_ms: int, to_ms: int, width: int = SPARKS) -> str:
