@@ -35,19 +35,25 @@ def require_feasible(view: PlanView, *, shown: bool = False) -> None:
         )
 
 
-def require_accepted_risk(view: PlanView) -> None:
-    """Raises LimitError if a new job's chance of meeting its deadline and budget is below LIKELY_ENOUGH. A person who
-    reads the plan may accept this risk; a script that accepts every plan may not."""
+def risk(view: PlanView) -> str:
+    """The new jobs whose chance of meeting their deadline and budget is below LIKELY_ENOUGH, as text; empty if there
+    are none."""
     new = {job.id: job for job in view.new_jobs}
     chances = [each for each in view.decisions if each.job_id in new and each.chance is not None]
     risky = [each for each in chances if (each.chance or 0.0) < LIKELY_ENOUGH]
-    if risky:
-        jobs = [new[each.job_id] for each in risky]
-        limits = ["deadline"] * any(job.deadline_at_ms is not None for job in jobs)
-        limits += ["budget"] * any(job.spec.budget_nano_usd is not None for job in jobs)
-        reported = ", ".join(f"{each.name} {each.chance:.0%}" for each in risky)
+    jobs = [new[each.job_id] for each in risky]
+    limits = ["deadline"] * any(job.deadline_at_ms is not None for job in jobs)
+    limits += ["budget"] * any(job.spec.budget_nano_usd is not None for job in jobs)
+    reported = ", ".join(f"{each.name} {each.chance:.0%}" for each in risky)
+    return f"{' and '.join(limits)} may not be met: {reported} likely" if risky else ""
+
+
+def require_accepted_risk(view: PlanView) -> None:
+    """Raises LimitError if the plan has a `risk`. A person who reads the plan may accept this risk; a script that
+    accepts every plan may not."""
+    if risky := risk(view):
         raise LimitError(
-            f"{' and '.join(limits)} may not be met: {reported} likely; --yes requires {LIKELY_ENOUGH:.0%}",
+            f"{risky}; --yes requires {LIKELY_ENOUGH:.0%}",
             hint="relax them in the job file, or add --accept-risk",
         )
 

@@ -813,6 +813,18 @@ def test_yes_does_not_accept_a_plan_that_is_unlikely_to_meet_its_budget(tradewin
     assert tradewind("status", "fresh").exit_code == 4  # nothing was submitted
 
 
+def test_a_plan_says_if_submit_will_need_consent_to_its_risk(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "late.yaml").write_text((tmp_path / "job.yaml").read_text() + "deadline: 1s\n")
+    (tmp_path / "sure.yaml").write_text((tmp_path / "job.yaml").read_text() + "deadline: 300h\nbudget: 1000 USD\n")
+    line = "deadline may not be met: fresh 0% likely; submit --yes needs --accept-risk"
+    for arguments in ((), ("--why",), ("--policy-trace",)):
+        shown = tradewind("plan", "late.yaml", *arguments)
+        assert (shown.exit_code, line in shown.stdout.splitlines()) == (0, True)
+        assert "--accept-risk" not in tradewind("plan", "sure.yaml", *arguments).stdout
+    assert line in tradewind("plan", "late.yaml", "job.yaml").stdout.splitlines()
+    assert "--accept-risk" not in tradewind("plan", "--all").stdout  # these jobs are submitted
+
+
 def test_a_hopeless_deadline_is_said_at_once_and_needs_consent(tradewind: Run, tmp_path: Path) -> None:
     (tmp_path / "late.yaml").write_text((tmp_path / "job.yaml").read_text() + "deadline: 1s\n")
     shown = tradewind("plan", "late.yaml")

@@ -85,6 +85,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     unknown = f"the saving from enabling a cloud is unknown: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
+        _risk(view),
         lacks_secrets(view.missing_secrets),
         _outdated(view.outdated),
         *shortfalls(view.short_projects, view.full_limits),
@@ -104,6 +105,13 @@ def _not_rentable(closed: Sequence[NotRentable]) -> str:
     """Configured places that cannot be rented, with reasons and remedies."""
     lines = [f"  {each.place}: {clean(each.reason)}; {clean(each.remedy)}" for each in closed]
     return "\n".join(["", "configured but not rentable:", *lines]) if lines else ""
+
+
+def _risk(view: PlanView) -> str:
+    from orchestrator.services.jobs.feasible import risk
+
+    risky = clean(risk(view))
+    return f"{risky}; submit --yes needs --accept-risk" if risky else ""
 
 
 def _outdated(clouds: Sequence[str]) -> str:
