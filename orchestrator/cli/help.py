@@ -5,7 +5,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from orchestrator.cli.suggestions import with_suggestion
+from orchestrator.cli.suggestions import log_of_control_plane, with_suggestion
 
 
 def usage(argument: Any) -> str:
@@ -39,6 +39,8 @@ class _Readable:
                 from orchestrator.formats.mistakes import in_words
 
                 error.message = in_words(wrong()[0])
+            if hasattr(error, "message") and hasattr(error, "param_type") and not error.message:  # it is missing
+                error.message = log_of_control_plane(ctx)
             raise
         return found
 
@@ -67,7 +69,8 @@ class Group(_Readable, TyperGroup):
             return super().resolve_command(ctx, args)
         except Exception as error:  # typer's usage errors are in a private module
             if hasattr(error, "message") and args[0] not in self.commands:
-                error.message = with_suggestion(error.message, args[0], self.commands, root=ctx.parent is None)
+                found = with_suggestion(error.message, args[0], self.commands, root=ctx.parent is None)
+                error.message = f"{found} {log_of_control_plane(ctx)}".rstrip()
             raise
 
 

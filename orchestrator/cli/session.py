@@ -19,6 +19,7 @@ from orchestrator.cli.output import Format, Output
 
 if TYPE_CHECKING:
     from orchestrator.client import Client
+    from orchestrator.config import Config
 
 PLANNING = "Planning"
 JOBS = "Jobs"
@@ -63,6 +64,14 @@ class Globals:
     state_dir: Path | None = None
 
 
+def settings(ctx: typer.Context) -> Config:
+    """The settings in force, with the given state folder."""
+    from orchestrator.config import load_config
+
+    options = ctx.find_object(Globals) or Globals()
+    return load_config({} if options.state_dir is None else {"state_dir": str(options.state_dir)})
+
+
 @contextmanager
 def session(
     ctx: typer.Context,
@@ -76,9 +85,6 @@ def session(
     """The SDK and the output of one command. `file` is the job file that hints name, `again` the command to repeat for
     more results (None: the command as typed)."""
     from orchestrator.client import Client
-    from orchestrator.config import load_config
 
-    options = ctx.find_object(Globals) or Globals()
-    overrides = {} if options.state_dir is None else {"state_dir": str(options.state_dir)}
-    with Client(load_config(overrides)) as client:
+    with Client(settings(ctx)) as client:
         yield client, Output(output, wide=wide, why=why, file=file, again=again)

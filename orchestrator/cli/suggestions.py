@@ -1,7 +1,9 @@
-"""Suggestions for an unknown command: the equivalent of another tool's command, or the commands of the group."""
+"""Suggestions for an unknown command: the equivalent of another tool's command, or the commands of the group; and where
+the control plane's log is, for commands that may have been typed to see it."""
 
 from collections.abc import Collection
 from types import MappingProxyType
+from typing import Any
 
 MOST = 8
 """A group with at most this many commands lists all of them."""
@@ -30,6 +32,7 @@ ELSEWHERE = MappingProxyType(
     }
 )
 """Commands of SkyPilot, dstack, Docker and other tools, and the Tradewind commands that do the same."""
+LOG_WANTED = ("daemon", "logs")
 
 
 def with_suggestion(message: str, word: str, commands: Collection[str], *, root: bool) -> str:
@@ -42,3 +45,19 @@ def with_suggestion(message: str, word: str, commands: Collection[str], *, root:
     if not near and not root and len(commands) <= MOST:
         return f"{missing}. Commands: {', '.join(map(repr, sorted(commands)))}."
     return message
+
+
+def log_of_control_plane(ctx: Any) -> str:
+    """A sentence that says where the control plane's log is, for a mistake in a command of `daemon` or in `logs`; else
+    empty."""
+    if ctx.info_name not in LOG_WANTED or ctx.parent is None or ctx.parent.parent is not None:
+        return ""
+    from orchestrator.cli.session import settings
+    from orchestrator.errors import TradewindError
+    from orchestrator.services.control_plane.background_log import path_of
+
+    try:
+        place = str(path_of(settings(ctx)))
+    except TradewindError:  # the settings have a mistake
+        place = "control-plane.log in the state folder"
+    return f"The control plane's log: {place}"

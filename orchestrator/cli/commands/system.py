@@ -8,7 +8,11 @@ from orchestrator.cli.help import Commands
 from orchestrator.cli.output import Format, Output
 from orchestrator.cli.session import STARTS_ANYWAY, SYSTEM, OutputOption, session
 
-daemon = Commands(no_args_is_help=True, help="Run the control plane in the foreground.")
+daemon = Commands(
+    no_args_is_help=True,
+    help="Run the control plane in the foreground.\n\nIn the background, where `up` and `submit` start it, it writes "
+    "its log to control-plane.log in the state folder.",
+)
 config = Commands(no_args_is_help=True, help="Show settings and where each comes from.")
 
 

@@ -24,7 +24,7 @@ def _checks(config: Config) -> Iterator[Check]:
     yield this_machine.python()
     yield this_machine.package("torch", "train")
     yield this_machine.package("ray", "ray")
-    yield this_machine.extras()
+    yield this_machine.extras(config)
     yield this_machine.collisions()
     yield this_machine.state_folder(config)
     yield this_machine.variables()

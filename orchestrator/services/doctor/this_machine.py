@@ -24,19 +24,30 @@ LITTLE_DISK_BYTES = 5 * GIB
 NO_DISK_BYTES = 1 * GIB
 _OTHER_VARIABLES = {
     *("TRADEWIND_DEBUG", CHECKPOINT_VARIABLE, CONTROL_VARIABLE, OUTPUT_VARIABLE, SPEC_VARIABLE),
-    *("TRADEWIND_INSTANCE_DIR", "TRADEWIND_INSTANCE_ID", "TRADEWIND_METADATA"),
+    *("TRADEWIND_INSTANCE_DIR", "TRADEWIND_INSTANCE_ID", "TRADEWIND_INSTANCE_LIMIT", "TRADEWIND_METADATA"),
+    *("TRADEWIND_BOOT", "TRADEWIND_BOOT_FD", "TRADEWIND_ADDRESS"),
+    *("TRADEWIND_ACCESS_FD", "TRADEWIND_ACCESS_URI", "TRADEWIND_ACCESS_TOKEN"),
+    "TRADEWIND_SHARED",  # the folder with the prices of the benchmarks
 }
-"""Environment variables other than settings that Tradewind reads or sets, in a shell or for the program of a job."""
+"""Environment variables other than settings that Tradewind reads or sets, in a shell, on a machine or for the program
+of a job. (The test of this set searches the documents and all packages.)"""
 EXTRA_MODULES = {
-    "aws": "boto3",
-    "gcp": "google.cloud.compute",
-    "azure": "azure.mgmt.compute",
-    "ray": "ray",
-    "train": "torch",
-    "postgres": "psycopg",
-    "analysis": "pyarrow",
-    "secrets": "cryptography",
+    "aws": ("boto3",),
+    "gcp": ("google.cloud.compute", "requests"),
+    "azure": ("azure.mgmt.compute", "azure.identity", "azure.storage.filedatalake"),
+    "ray": ("ray", "nacl"),
+    "storage": ("obstore",),
+    "train": ("torch", "xxhash"),
+    "streams": ("torchdata",),
+    "lightning": ("lightning",),
+    "huggingface": ("accelerate", "transformers"),
+    "export": ("safetensors",),
+    "postgres": ("psycopg",),
+    "analysis": ("pyarrow",),
+    "secrets": ("cryptography",),
+    "web": ("fastapi", "uvicorn"),
 }
+"""The modules of each extra's packages."""
 
 
 def python() -> Check:
@@ -55,10 +66,14 @@ def package(name: str, extra: str) -> Check:
         )
 
 
-def extras() -> Check:
-    """The installed extras."""
-    present = sorted(extra for extra, module in EXTRA_MODULES.items() if _importable(module))
-    return Check("extras", "ok", ", ".join(present) if present else "none")
+def extras(config: Config) -> Check:
+    """The installed extras. The dashboard of the control plane needs one of them."""
+    present = sorted(extra for extra, modules in EXTRA_MODULES.items() if all(map(_importable, modules)))
+    found = ", ".join(present) if present else "none"
+    if config.web.port is not None and "web" not in present:
+        said = f"{found}; web.port is set, but the dashboard is not served without the extra web"
+        return Check("extras", "warn", said, "pip install 'tradewind[web]'")
+    return Check("extras", "ok", found)
 
 
 def collisions() -> Check:

@@ -576,6 +576,27 @@ def test_a_word_that_is_no_command_is_answered_with_what_was_meant(tradewind: Ru
     assert json.loads(result.stdout)["error"]["message"] == said
 
 
+@pytest.mark.parametrize("words", [["daemon", "logs"], ["daemon", "status"], ["logs"], ["logs", "-f"]])
+def test_a_command_that_was_typed_for_the_log_of_the_control_plane_names_it(
+    tradewind: Run, state: Path, tmp_path: Path, words: list[str]
+) -> None:
+    result = tradewind(*words)
+    assert result.exit_code == 2
+    assert f"controlplane'slog:{state / 'control-plane.log'}" in re.sub(r"[\s\u2502]", "", result.stderr)
+    elsewhere = tradewind("--state-dir", str(tmp_path / "other"), *words, "--output", "json")
+    said = json.loads(elsewhere.stdout)["error"]["message"]
+    assert said.endswith(f"The control plane's log: {tmp_path / 'other' / 'control-plane.log'}")
+    (tmp_path / "tradewind.toml").write_text("nonsense = 1\n")
+    said = json.loads(tradewind(*words, "--output", "json").stdout)["error"]["message"]
+    assert said.endswith("The control plane's log: control-plane.log in the state folder")
+
+
+def test_the_log_of_the_control_plane_is_named_by_the_help_of_daemon_and_by_no_other_mistake(tradewind: Run) -> None:
+    assert "control-plane.log" in tradewind("daemon").output
+    assert "control-plane.log" not in tradewind("status").stderr
+    assert "control-plane.log" not in tradewind("logs", "gpt", "--nonsense").stderr
+
+
 def test_what_was_meant_by_the_words_of_other_tools_is_a_command() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     assert {name for names in ELSEWHERE.values() for name in names} <= commands.keys()

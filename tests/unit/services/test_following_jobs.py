@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tomllib
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -723,6 +724,41 @@ def test_the_doctor_names_variables_that_are_no_settings() -> None:
     assert check.found == "TRADEWIND_FOO, TRADEWIND_LEASE: are not settings"
     check = this_machine.variables({"TRADEWIND_STATE_FOLDER": "/x"})
     assert check.fix == 'did you mean "TRADEWIND_STATE_DIR"? or list the settings: tradewind config show'
+
+
+def test_the_doctor_warns_of_no_variable_that_the_documents_or_the_program_name() -> None:
+    root = Path(here.__file__).parents[3]
+    files = [root / "README.md", *(root / "docs").glob("*.md")]
+    files += [each for name in ("orchestrator", "providers", "trainers") for each in (root / name).rglob("*.py")]
+    named = {name for file in files for name in re.findall(r"\bTRADEWIND_[A-Z][A-Z_]*[A-Z]\b", file.read_text())}
+    assert len(named) > 50
+    assert here.variables(dict.fromkeys(named, "1")).state == "ok"
+
+
+def test_the_doctor_knows_every_extra(installation: Installation) -> None:
+    declared = tomllib.loads((Path(here.__file__).parents[3] / "pyproject.toml").read_text())
+    packages = declared["project"]["optional-dependencies"]
+    assert here.EXTRA_MODULES.keys() == packages.keys() - {"all", "dev"}
+    own = {
+        extra: [each for each in packages[extra] if not each.startswith("tradewind[")] for extra in here.EXTRA_MODULES
+    }
+    assert {extra: len(modules) for extra, modules in here.EXTRA_MODULES.items()} == {
+        extra: len(needed) for extra, needed in own.items()
+    }
+    found = here.extras(installation.config)
+    assert found.state == "ok"
+    assert "web" in found.found.split(", ")
+
+
+def test_an_extra_counts_only_with_all_its_packages_and_the_dashboard_needs_its_own(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(here.EXTRA_MODULES, "web", ("fastapi", "no_such_module"))
+    config = replace(installation.config, web=replace(installation.config.web, port=8080))
+    found = here.extras(config)
+    assert (found.state, found.fix) == ("warn", "pip install 'tradewind[web]'")
+    assert "web.port" in found.found
+    assert "web" not in here.extras(replace(config, web=replace(config.web, port=None))).found.split(", ")
 
 
 def test_the_doctor_sees_a_failing_provider_and_jobs_that_wait_for_a_control_plane(
