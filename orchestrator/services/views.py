@@ -267,7 +267,7 @@ class PlanView:
     Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. Jobs wait because
     the prices of `outdated` clouds are too old to plan with; `prices collect` can collect new ones. The budgets of
     `short_projects` are too small for their new jobs, which will be paused. `full_limits` have no room for all new jobs
-    at once: some of them wait until other jobs end.
+    at once: some of them wait until other jobs end. `cautions` are about the programs of new jobs.
     """
 
     kind: ClassVar[str] = "plan"
@@ -292,6 +292,7 @@ class PlanView:
     outdated: tuple[str, ...] = ()
     short_projects: tuple[ProjectMoney, ...] = ()
     full_limits: tuple[FullLimit, ...] = ()
+    cautions: tuple[str, ...] = ()
 
     @property
     def changes(self) -> bool:

@@ -98,6 +98,9 @@ def submit_group(
             plan = client.groups.plan(spec)
         if shown:
             out.review(plan)
+        else:
+            for caution in plan.cautions:
+                out.warn(caution)
         if not yes and not out.confirm(
             "Submit this job?" if len(spec.jobs) == 1 else f"Submit these {len(spec.jobs)} jobs?"
         ):

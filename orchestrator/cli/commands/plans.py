@@ -269,8 +269,12 @@ def _agreed(out: Output, plan: "PlanView", question: str, *, yes: bool, accept_r
 
 
 def _review(out: Output, plan: "PlanView", *, yes: bool) -> bool:
-    """Whether to show the plan, on stderr. With `--output json`, only if the user is asked to agree to it."""
+    """Whether to show the plan, on stderr. With `--output json`, only if the user is asked to agree to it; otherwise
+    its cautions are warnings."""
     shown = out.format is Format.TABLE or (out.can_ask and not yes)
     if shown:
         out.review(plan)
+    else:
+        for caution in plan.cautions:
+            out.warn(caution)
     return shown

@@ -64,7 +64,7 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     `entry` has that form. None: it was found, or its module is compiled and cannot be read.
     """
     module, _, function = entry.partition(":")
-    path = _module_in(workdir, module)
+    path = module_in(workdir, module)
     if path is not None and (owner := _OWNERS.get(first := module.partition(".")[0])):
         return f'"{first}" is also a module of {owner}, and only one of the two can be loaded: {path}', "rename yours"
     path = path or _installed_module(module)
@@ -77,7 +77,7 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
     if path.suffix != ".py":
         return None
     try:
-        tree = _parsed(path)
+        tree = parsed(path)
     except SyntaxError as error:
         return f"{path}:{error.lineno or 1}: {error.msg}", "correct the file"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
@@ -94,20 +94,21 @@ def entry_problem(entry: str, workdir: str) -> tuple[str, str] | None:
 def has_module(entry: str, workdir: str) -> bool:
     """Whether the module of `entry` is below `workdir` or is installed on this machine."""
     module = entry.partition(":")[0]
-    return (_module_in(workdir, module) or _installed_module(module)) is not None
+    return (module_in(workdir, module) or _installed_module(module)) is not None
 
 
 def entry_source(entry: str, workdir: str) -> ast.Module | None:
     """The source of the module of `entry`; None if it cannot be read."""
     module = entry.partition(":")[0]
-    path = _module_in(workdir, module) or _installed_module(module)
+    path = module_in(workdir, module) or _installed_module(module)
     try:
-        return None if path is None or path.suffix != ".py" else _parsed(path)
+        return None if path is None or path.suffix != ".py" else parsed(path)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _parsed(path: Path) -> ast.Module:
+def parsed(path: Path) -> ast.Module:
+    """The source in a file. Raises SyntaxError, OSError, ValueError, RecursionError, MemoryError."""
     with warnings.catch_warnings():  # of the user's code; Python shows them when it really runs
         warnings.simplefilter("ignore")
         return ast.parse(path.read_bytes())
@@ -130,7 +131,8 @@ def script_problem(script: str, workdir: str) -> tuple[str, str] | None:
     return f"there is no file {path}", near or "create it, or set train.workdir to its folder"
 
 
-def _module_in(folder: str, module: str) -> Path | None:
+def module_in(folder: str, module: str) -> Path | None:
+    """The file of a module below a folder."""
     base = os.path.join(folder, *module.split("."))
     for path in (f"{base}.py", os.path.join(base, "__init__.py")):
         if os.path.isfile(path):

@@ -34,6 +34,7 @@ from orchestrator.services.groups.views import (
     Without,
 )
 from orchestrator.services.groups.what_if import key_of, supposed
+from orchestrator.services.jobs.cautions import cautions
 from orchestrator.services.jobs.plan import freshen, price_age_s
 from orchestrator.services.jobs.project_money import short_projects
 from orchestrator.services.jobs.room import Want, full_limits
@@ -75,7 +76,8 @@ def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequen
     """
     make_ready(installation, group)
     view = planned_group(installation, group, new_jobs(installation, group), assumptions)
-    return replace(view, missing_secrets=missing_secrets(each.spec for each in group.jobs))
+    specs = [each.spec for each in group.jobs]
+    return replace(view, missing_secrets=missing_secrets(specs), cautions=cautions(specs))
 
 
 def make_ready(installation: Installation, group: GroupSpec) -> None:

@@ -88,7 +88,7 @@ class GroupPlanView:
     `stopped_after_s`: the seconds after which the solver was stopped before it had found the best plan; None: it was
     not stopped. Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. The
     budgets of `short_projects` are too small for the jobs, and `full_limits` have no room for the jobs that could start
-    at once.
+    at once. `cautions` are about the programs of the jobs.
     """
 
     kind: ClassVar[str] = "group-plan"
@@ -114,6 +114,7 @@ class GroupPlanView:
     missing_secrets: tuple[str, ...] = ()
     short_projects: tuple[ProjectMoney, ...] = ()
     full_limits: tuple[FullLimit, ...] = ()
+    cautions: tuple[str, ...] = ()
     elsewhere: tuple[PlacedElsewhere, ...] = ()
 
 

@@ -26,6 +26,7 @@ from orchestrator.policy import (
     decide,
     trace,
 )
+from orchestrator.services.jobs.cautions import cautions
 from orchestrator.services.jobs.enabling import SIMULATED, could_enable, enabling, unknown
 from orchestrator.services.jobs.feasible import hopeless, lacks_money
 from orchestrator.services.jobs.objective import objectives
@@ -68,7 +69,7 @@ def preview(
     for spec in specs:
         refuse_unsupported_fields(spec, spec.name)
     view = _preview(installation, specs, all_jobs=all_jobs, anywhere=anywhere, traced=traced, wall=wall)
-    return replace(view, missing_secrets=missing_secrets(specs))
+    return replace(view, missing_secrets=missing_secrets(specs), cautions=cautions(specs))
 
 
 def _preview(

@@ -46,6 +46,15 @@ def group(tmp_path: Path, state: Path) -> Path:
 
 
 @pytest.mark.usefixtures("group")
+def test_programs_of_a_group_that_start_over_are_named_once(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("def main(**given):\n    while True:\n        pass\n")
+    said = "fresh, next, seeds-seed1, seeds-seed2: their programs read no saved state, so they start from step 0"
+    assert " ".join(tradewind("plan", "group.yaml").stdout.split()).count(said) == 1
+    document = json.loads(tradewind("submit", "group.yaml", "--yes", "--output", "json").stdout)
+    assert [said in each["message"] for each in document["command_warnings"]].count(True) == 1
+
+
+@pytest.mark.usefixtures("group")
 def test_the_joint_plan_names_each_job_the_sums_and_the_certificate(
     tradewind: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,6 +214,32 @@ def test_on_a_terminal_code_with_a_secret_is_asked_about_before_the_job(
     assert b"2 files of" in said
 
 
+STARTS_OVER = "from step 0 after each pause and each loss of a machine"
+LOOP = "import torch\n\ndef main(**args):\n    for step in range(500):\n        torch.ones(1)\n"
+
+
+def test_a_program_that_starts_over_is_named_before_a_machine_is_rented(tradewind: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    for command in (("plan", "job.yaml"), ("plan", "job.yaml", "--why"), ("submit", "job.yaml", "--dry-run")):
+        said = " ".join(tradewind(*command).stdout.split())
+        assert said.count(STARTS_OVER) == 1, command
+        assert "call trainers.attach() (docs/training-code.md)" in said
+    (caution,) = json.loads(tradewind("plan", "job.yaml", "--output", "json").stdout)["cautions"]
+    assert caution.startswith("fresh: its program reads no saved state")
+    (tmp_path / "train.py").write_text(f"import trainers\n{LOOP}")
+    assert STARTS_OVER not in tradewind("plan", "job.yaml").stdout
+    assert json.loads(tradewind("plan", "job.yaml", "--output", "json").stdout)["cautions"] == []
+
+
+def test_a_submission_that_shows_no_plan_has_its_cautions_as_warnings(
+    tradewind: Run, tmp_path: Path, state: Path
+) -> None:
+    (state / "up.lock").mkdir()  # no control plane is started
+    (tmp_path / "train.py").write_text(LOOP)
+    document = json.loads(tradewind("submit", "job.yaml", "--yes", "--output", "json").stdout)
+    assert [STARTS_OVER in each["message"] for each in document["command_warnings"]].count(True) == 1
+
+
 GROUP = """\
 group: pair
 defaults: {resources: {gpu: [V100]}, expected: {gpu: V100, steps_per_s: 4.5}}

@@ -63,6 +63,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         _short(view),
         _late(view),
         _elsewhere(view),
+        *map(clean, view.cautions),
         lacks_secrets(view.missing_secrets),
         *shortfalls(view.short_projects, view.full_limits),
         _quality(view),

@@ -86,6 +86,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
         _risk(view),
+        *map(clean, view.cautions),
         lacks_secrets(view.missing_secrets),
         _outdated(view.outdated),
         *shortfalls(view.short_projects, view.full_limits),
