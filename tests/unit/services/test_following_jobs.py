@@ -727,25 +727,26 @@ def test_the_doctor_names_variables_that_are_no_settings() -> None:
 
 
 def test_the_doctor_warns_of_no_variable_that_the_documents_or_the_program_name() -> None:
-    root = Path(here.__file__).parents[3]
+    root = Path(this_machine.__file__).parents[3]
     files = [root / "README.md", *(root / "docs").glob("*.md")]
     files += [each for name in ("orchestrator", "providers", "trainers") for each in (root / name).rglob("*.py")]
     named = {name for file in files for name in re.findall(r"\bTRADEWIND_[A-Z][A-Z_]*[A-Z]\b", file.read_text())}
     assert len(named) > 50
-    assert here.variables(dict.fromkeys(named, "1")).state == "ok"
+    assert this_machine.variables(dict.fromkeys(named, "1")).state == "ok"
 
 
 def test_the_doctor_knows_every_extra(installation: Installation) -> None:
-    declared = tomllib.loads((Path(here.__file__).parents[3] / "pyproject.toml").read_text())
+    declared = tomllib.loads((Path(this_machine.__file__).parents[3] / "pyproject.toml").read_text())
     packages = declared["project"]["optional-dependencies"]
-    assert here.EXTRA_MODULES.keys() == packages.keys() - {"all", "dev"}
+    assert this_machine.EXTRA_MODULES.keys() == packages.keys() - {"all", "dev"}
     own = {
-        extra: [each for each in packages[extra] if not each.startswith("tradewind[")] for extra in here.EXTRA_MODULES
+        extra: [each for each in packages[extra] if not each.startswith("tradewind[")]
+        for extra in this_machine.EXTRA_MODULES
     }
-    assert {extra: len(modules) for extra, modules in here.EXTRA_MODULES.items()} == {
+    assert {extra: len(modules) for extra, modules in this_machine.EXTRA_MODULES.items()} == {
         extra: len(needed) for extra, needed in own.items()
     }
-    found = here.extras(installation.config)
+    found = this_machine.extras(installation.config)
     assert found.state == "ok"
     assert "web" in found.found.split(", ")
 
@@ -753,12 +754,12 @@ def test_the_doctor_knows_every_extra(installation: Installation) -> None:
 def test_an_extra_counts_only_with_all_its_packages_and_the_dashboard_needs_its_own(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(here.EXTRA_MODULES, "web", ("fastapi", "no_such_module"))
+    monkeypatch.setitem(this_machine.EXTRA_MODULES, "web", ("fastapi", "no_such_module"))
     config = replace(installation.config, web=replace(installation.config.web, port=8080))
-    found = here.extras(config)
+    found = this_machine.extras(config)
     assert (found.state, found.fix) == ("warn", "pip install 'tradewind[web]'")
     assert "web.port" in found.found
-    assert "web" not in here.extras(replace(config, web=replace(config.web, port=None))).found.split(", ")
+    assert "web" not in this_machine.extras(replace(config, web=replace(config.web, port=None))).found.split(", ")
 
 
 def test_the_doctor_sees_a_failing_provider_and_jobs_that_wait_for_a_control_plane(
