@@ -7,6 +7,7 @@ It runs at every TAB, so it loads neither the SDK nor SQLAlchemy; any error mean
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 
@@ -26,7 +27,7 @@ def _newest(query: str, incomplete: str) -> list[tuple[str, str]]:
     if path is None:
         return []
     try:
-        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.05) as connection:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.05)) as connection:
             rows = connection.execute(query).fetchall()
     except sqlite3.Error:
         return []

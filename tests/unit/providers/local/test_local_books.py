@@ -1,6 +1,7 @@
 """The books of the local provider: durable, and clear about what is wrong with them."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_damaged_books_say_so_with_a_remedy(tmp_path):
 
 def test_a_damaged_row_says_so_with_a_remedy(tmp_path):
     books = books_with_one(tmp_path)
-    with sqlite3.connect(tmp_path / "books.db") as db:
+    with closing(sqlite3.connect(tmp_path / "books.db")) as db, db:
         db.execute("UPDATE instances SET tags = '{'")
     db.close()
     with pytest.raises(SetupError, match="damaged"):
@@ -79,7 +80,7 @@ def test_a_damaged_row_says_so_with_a_remedy(tmp_path):
 
 def test_books_of_an_older_version_are_brought_up_to_this_one(tmp_path):
     books_with_one(tmp_path)
-    with sqlite3.connect(tmp_path / "books.db") as db:
+    with closing(sqlite3.connect(tmp_path / "books.db")) as db, db:
         db.execute("DROP TABLE usage")
         db.execute("PRAGMA user_version = 2")
     db.close()
@@ -90,7 +91,7 @@ def test_books_of_an_older_version_are_brought_up_to_this_one(tmp_path):
 
 def test_books_of_a_newer_version_are_left_alone(tmp_path):
     Books(tmp_path / "books.db", 0)
-    with sqlite3.connect(tmp_path / "books.db") as db:
+    with closing(sqlite3.connect(tmp_path / "books.db")) as db, db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(SetupError, match="newer version") as caught:
