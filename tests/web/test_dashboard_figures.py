@@ -138,6 +138,17 @@ def test_the_two_causes_of_a_change_add_up_to_it(fleet: Served) -> None:
         assert sum(int(row["by_price_nano_usd"]) for row in rows) == view.total.by_price_nano_usd
 
 
+def test_a_month_that_has_not_ended_shows_no_change_in_percent(fleet: Served) -> None:
+    """A part of a month costs less than the whole month before: that is no saving."""
+    ended, running = (fleet.client.reports.costs("project", month=each) for each in (MONTHS[1], MONTHS[0]))
+    assert (ended.so_far, running.so_far) == (ended.period, f"{running.period} so far")
+    for page in ("/?month=", "/costs?month="):
+        percent = [
+            re.search(r'title="before: [^"]*">[+-]?\d+%<', fleet.get(page + each)[2].decode()) for each in MONTHS[:2]
+        ]
+        assert [each is not None for each in percent] == [False, True]
+
+
 def test_days_and_months_are_not_compared_with_a_period_before(fleet: Served) -> None:
     view = fleet.client.reports.costs("month", month="2026-11")
     assert (view.total.by_hours_nano_usd, view.total.by_price_nano_usd) == (None, None)
