@@ -127,7 +127,7 @@ def script_problem(script: str, workdir: str) -> tuple[str, str] | None:
     if command := script_of_command(script):
         return f"there is no file {path}", f'write "script: {command}", and its arguments in train.args'
     folder = os.path.dirname(path)
-    near = did_you_mean(os.path.basename(path), (entry.name for entry in _scan(folder) if entry.is_file()))
+    near = did_you_mean(os.path.basename(path), (entry.name for entry in _scan(folder) if os.path.isfile(entry.path)))
     return f"there is no file {path}", near or "create it, or set train.workdir to its folder"
 
 

@@ -115,6 +115,14 @@ def test_a_script_must_be_a_file_below_the_folder(code: Path) -> None:
         assert hint in problem[1]
 
 
+def test_links_that_lead_nowhere_beside_a_misspelt_script_are_no_candidates(code: Path) -> None:
+    (code / "train1.py").symlink_to("train1.py")
+    (code / "train2.py").symlink_to("nowhere.py")
+    problem = script_problem("train3.py", str(code))
+    assert problem is not None
+    assert 'did you mean "train.py"?' in problem[1]
+
+
 @pytest.mark.parametrize(
     ("module", "file", "owner"),
     [
