@@ -56,6 +56,7 @@ CREATE TABLE capacity_overrides (
     id INTEGER PRIMARY KEY, offer_id TEXT NOT NULL, machines INTEGER NOT NULL, until_ms INTEGER NOT NULL
 ) STRICT;
 """
+_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)  # reading, too, needs space for the index of the journal
 _SINCE = (  # what each later version added
     (2, "CREATE TABLE claims (install TEXT PRIMARY KEY, word TEXT NOT NULL) STRICT"),
     (
@@ -338,6 +339,12 @@ class Books:
         )
 
     def _unavailable(self, error: Exception) -> UnavailableError:
+        if getattr(error, "sqlite_errorcode", None) in _FULL:
+            return UnavailableError(
+                f"the disk is full, so the books of the local provider at {self._path} cannot be used: {error}",
+                hint=f"free some space at {self._path.parent}, then try again",
+                scope="cloud",
+            )
         return UnavailableError(
             f"the books of the local provider at {self._path} cannot be used now: {error}",
             hint="check that the disk is not full, the folder is writable and no other program uses it",

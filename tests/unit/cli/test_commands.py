@@ -346,6 +346,26 @@ def test_a_full_disk_is_named_where_jobs_are_listed(tradewind: Run, state: Path,
             assert "hint: free some space" in started.stderr
 
 
+@pytest.mark.parametrize("command", ["queue", "status conv", "offers", "costs", "events", "doctor", "up", "report"])
+def test_a_full_disk_is_named_where_no_control_plane_runs(
+    tradewind: Run, state: Path, tmp_path: Path, command: str
+) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    with mounted(small, "size=30m"):
+        shutil.copytree(state, small / "state")
+        typed = ("--state-dir", str(small / "state"))
+        assert "is full" not in tradewind(*typed, "queue").output
+        with suppress(OSError), open(small / "other", "wb", buffering=0) as other:
+            while True:
+                other.write(bytes(4096))
+        result = tradewind(*typed, *command.split())
+        assert result.exit_code != 0
+        said = " ".join(result.output.split())
+        assert "the disk is full" in said
+        assert "free some space" in said
+
+
 def test_a_read_only_state_folder_is_called_that_and_a_copy_of_it_can_be_read(
     tradewind: Run, state: Path, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """The books of the local provider: durable, and clear about what is wrong with them."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -12,6 +12,7 @@ from providers.errors import SetupError, UnavailableError
 from providers.instance import EndReason
 from providers.local import LocalProvider
 from providers.local.books import Books, Record
+from tests.disks import mounted
 
 
 def books_with_one(tmp_path):
@@ -27,6 +28,22 @@ def test_what_was_written_is_found_by_the_next_process(tmp_path):
     assert second.uid == first.uid
     assert second.fingerprint("t") == "f"
     assert second.living() == [Record("i", "t", "o", "", {"a": "b"}, 1000)] == second.of_token("t")
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_a_full_disk_is_named_when_the_books_are_opened_and_when_they_are_written(tmp_path, opened):
+    with mounted(tmp_path, "size=1m") as disk:
+        books = books_with_one(disk)
+        if opened:
+            books = None  # the last process that had them open deletes the index of the journal
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(4096))
+        with pytest.raises(UnavailableError, match="the disk is full, so the books of the local provider") as refused:
+            (Books(disk / "books.db", 0) if opened else books).accept("u", "f" * 200_000, [])
+        assert refused.value.hint == f"free some space at {disk}, then try again"
+        (disk / "filler").unlink()
+        assert Books(disk / "books.db", 0).fingerprint("t") == "f"
 
 
 def test_a_transaction_that_raises_leaves_nothing(tmp_path):
