@@ -59,8 +59,10 @@ def test_a_job_whose_checkpoints_are_missing_pauses_and_says_from_where_it_would
     home.until(lambda: len(home.events(job, "job.paused")) == 2)
     said = home.events(job, "job.paused")[-1].message
     assert said.startswith("paused without a checkpoint: ")
-    assert f"its checkpoint of step {at} is missing from {home.checkpoints.root}: no checkpoint is left" in said
-    assert "without them, it continues from step 0" in said
+    assert said.endswith(
+        f"its checkpoint of step {at} is missing from {home.checkpoints.root}, which has no checkpoint of this job. To "
+        f"start it from step 0: tradewind resume {job.name}. If its checkpoints were moved away, put them back first"
+    )
     assert done(home, job) == 0
     if put_back:
         shutil.rmtree(folder, ignore_errors=True)
@@ -69,6 +71,43 @@ def test_a_job_whose_checkpoints_are_missing_pauses_and_says_from_where_it_would
     home.settle()
     assert home.job(job).state == "finished"
     assert home.runs(job)[-1].start_step == (at if put_back else 0)
+
+
+def test_a_job_that_reported_a_checkpoint_that_was_never_written_is_not_told_to_put_it_back(
+    home: SimulatedInstallation,
+) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 12)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    for each in (home.checkpoints.root / job.id / "manifests").iterdir():
+        each.unlink()
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    said = home.events(job, "job.paused")[-1].message
+    assert f"has no checkpoint of this job. To start it from step 0: tradewind resume {job.name}" in said
+    assert "Put" not in said
+    home.ask("resume", job)
+    home.settle()
+    assert home.runs(job)[-1].start_step == 0
+
+
+def test_a_job_whose_newest_checkpoint_is_missing_says_which_one_is_left(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=40)
+    home.until_step(job, 12)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    at = home.runs(job)[0].last_step
+    (newest,) = (home.checkpoints.root / job.id / "manifests").glob(f"*-{at}-*")
+    newest.unlink()
+    home.ask("resume", job)
+    home.until(lambda: len(home.events(job, "job.paused")) == 2)
+    said = home.events(job, "job.paused")[-1].message
+    left = done(home, job)
+    assert 0 < left < at
+    assert f"its checkpoint of step {at} is missing from {home.checkpoints.root}: the newest one left" in said
+    assert f"Put the checkpoints back, then run: tradewind resume {job.name} (without them, it continues" in said
+    assert said.endswith(f"from step {left})")
 
 
 def paused_and_moved(home: SimulatedInstallation, root: Path) -> Job:
