@@ -21,7 +21,8 @@ from orchestrator.errors import SpecError, did_you_mean
 from orchestrator.policy.groups.problem import Floats
 
 MOST_S = 10 * 365 * 86_400.0
-"""Longer traces take too long to simulate."""
+"""Longer traces take too long to simulate, and so do jobs that would take longer on one of their kinds of GPU: a policy
+may use that kind, and no round ends in the middle of a step."""
 MOST_GPUS = 10_000
 MOST_STEPS_PER_S = 1e9
 MOST_WEIGHT = 1e6
@@ -127,6 +128,12 @@ def _job(row: Row, table: _Table | None) -> _Job | None:
         message = "it would end more than ten years after the trace begins"
         row.wrong("total_steps", message, "check arrival_s, total_steps and the throughputs")
         return None
+    assert table is not None
+    slowest, kind = min((speed, kind) for speed, kind in zip(rate, table.kinds, strict=True) if speed > 0)
+    if steps / slowest > MOST_S:
+        message = f"it would take more than ten years on {kind}, at {slowest:g} steps/s"
+        row.wrong("total_steps", message, f"correct it, or the speed in {table.path}: 0 if the job does not run there")
+        return None
     return _Job(at_s, rate, gpus, steps, weight, at_s + allowed_s)
 
 
@@ -147,6 +154,10 @@ def _rates(mistakes: Mistakes, kinds: Sequence[str]) -> Rates:
         gpus = row.gpus("scale_factor", MOST_GPUS)
         what = "steps/s, or 0 if the job does not run there"
         speeds = tuple(row.number(kind, what, least=0, most=MOST_STEPS_PER_S) for kind in kinds)
+        for kind, speed in zip(kinds, speeds, strict=True):
+            if 0 < speed < 1 / MOST_S:
+                message = f"{row.cells[kind]!r} steps/s is less than a step in ten years"
+                row.wrong(kind, message, f"write {what}")
         if math.isnan(gpus):
             continue
         key = row.cells["job_type"], int(gpus)

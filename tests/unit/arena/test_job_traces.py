@@ -50,6 +50,23 @@ def test_only_three_columns_are_needed_and_a_deadline_may_be_in_seconds(tmp_path
     assert (found.jobs.gpus.tolist(), found.deadline_s.tolist()) == ([1.0], [40.0])
 
 
+def test_a_speed_at_which_a_job_does_not_end_in_ten_years_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, "a,0,A3C,1,100,1,,", rates=RATES.replace("A3C,1,1.0,2.0", "A3C,1,1e-9,2.0"))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.line, problem.field) == (str(tmp_path / "rates.csv"), 2, "k80")
+    assert problem.message == "'1e-9' steps/s is less than a step in ten years"
+    assert problem.hint == "write steps/s, or 0 if the job does not run there"
+    slow = RATES.replace("A3C,1,1.0,2.0", "A3C,1,1e-6,2.0")
+    with pytest.raises(SpecError) as caught:
+        read(tmp_path, "a,0,A3C,1,100,1,,", "b,0,A3C,1,1000,1,,", rates=slow)
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.line, problem.field) == (str(tmp_path / "trace.csv"), 3, "total_steps")
+    assert problem.message == "it would take more than ten years on k80, at 1e-06 steps/s"
+    assert problem.hint == f"correct it, or the speed in {tmp_path / 'rates.csv'}: 0 if the job does not run there"
+    assert len(read(tmp_path, "b,0,A3C,1,1000,1,,", rates=slow.replace("1e-6", "0")).jobs.at_s) == 1
+
+
 @pytest.mark.parametrize(
     ("row", "field", "message"),
     [
