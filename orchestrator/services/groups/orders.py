@@ -31,7 +31,7 @@ from orchestrator.store import Command, Tx
 from providers.money import at_most_usd, whole_usd
 
 NAMED = 4
-"""Messages name at most this many parts of a budget and count the others."""
+"""Messages name at most this many parts of a budget, or other groups, and count the others."""
 
 
 def pause_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
@@ -157,19 +157,28 @@ def _order(
 ) -> Accepted:
     with installation.store.write() as tx:
         group = tx.only_group(ref, project)
+        others = "" if ref == group.id else _namesakes(tx, group)
         living = [each for each in tx.outlines_of(tx.job_ids_of_group(group.id)) if each.state not in TERMINAL]
         if not living:
-            raise UsageError(
-                f"all jobs of {group.name} have ended", hint=f"list them: tradewind queue --all --group {group.id}"
-            )
+            hint = f"list them: tradewind queue --all --group {group.id}{others}"
+            raise UsageError(f"all jobs of {group.name} have ended", hint=hint)
         waiting = tx.open_commands()
         jobs = [job for job in living if wanted(tx, job, waiting)]
         if not jobs:
-            raise UsageError(
-                f"{group.name} has no jobs left to {kind}", hint=f"list them: tradewind queue --group {group.id}"
-            )
+            hint = f"list them: tradewind queue --group {group.id}{others}"
+            raise UsageError(f"{group.name} has no jobs left to {kind}", hint=hint)
         for job in jobs:
             tx.add_command(kind, job.id, {}, caller.actor)
     count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
     running = control_plane(installation).running
-    return Accepted(kind, tuple(job.id for job in jobs), f"{count} of {group.name} {effect}", running)
+    return Accepted(kind, tuple(job.id for job in jobs), f"{count} of {group.name} {effect}{others}", running)
+
+
+def _namesakes(tx: Tx, group: Group) -> str:
+    """The other groups of this name with open jobs, which a command that names the group does not affect."""
+    found = tx.open_namesakes(group)
+    if not found:
+        return ""
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    which = "older groups of this name have" if len(found) > 1 else "an older group of this name has"
+    return f"; {which} open jobs, too: {', '.join(f'--group {each}' for each in found[:NAMED])}{more}"

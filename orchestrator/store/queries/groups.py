@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sqlalchemy import Select, bindparam, select, update
 
 from orchestrator.errors import NotFoundError, UsageError, echoed
-from orchestrator.model import Group
+from orchestrator.model import TERMINAL, Group
 from orchestrator.store.market.offers import batches
 from orchestrator.store.rows import record
 from orchestrator.store.schema import job
@@ -37,6 +37,16 @@ _PROJECTS_OF = (
     .where((job_group.c.name == bindparam("ref")) | (job_group.c.id == bindparam("ref")))
     .distinct()
     .order_by(job_group.c.project)
+)
+_OPEN_NAMESAKES = (
+    select(job_group.c.id)
+    .where(
+        job_group.c.name == bindparam("of_name"),
+        job_group.c.project == bindparam("of_project"),
+        job_group.c.id != bindparam("ref"),
+        job_group.c.id.in_(select(job.c.group_id).where(job.c.state.not_in(tuple(TERMINAL)))),
+    )
+    .order_by(job_group.c.submitted_at_ms, job_group.c.id)
 )
 _NEWEST_NAMES = select(job_group.c.name).order_by(job_group.c.id.desc()).limit(NAMES_COMPARED)
 _WITH_TOKEN: Select[tuple[str, str]] = select(job_group.c.id, job_group.c.digest).where(
@@ -111,6 +121,11 @@ class GroupRows(Transaction):
             hint = "also give the project, or give the id of the group"
             raise UsageError(f"several projects have a group {ref}: {_listed(projects)}", hint=hint)
         return found
+
+    def open_namesakes(self, group: Group) -> list[str]:
+        """The ids of the other groups of its project that have its name and jobs that have not ended, oldest first."""
+        given = {"of_name": group.name, "of_project": group.project, "ref": group.id}
+        return [str(each) for each in self._connection.execute(_OPEN_NAMESAKES, given).scalars()]
 
     def _projects_of(self, ref: str) -> list[str]:
         """The projects that have groups with this name or id, in alphabetical order."""

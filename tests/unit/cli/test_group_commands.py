@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,7 +221,7 @@ def test_mistakes_and_options_that_do_not_fit(tradewind: Run, group: Path) -> No
 
 
 @pytest.mark.usefixtures("group")
-def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
+def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run, state: Path) -> None:
     dry = tradewind("submit", "group.yaml", "--dry-run", "--output", "json")
     assert json.loads(dry.stdout)["schema"] == "tradewind/group-plan/v1"
     assert tradewind("queue", "--group", "sweep").exit_code == 4
@@ -234,6 +236,11 @@ def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run) -> None:
     assert "4 jobs of sweep will pause" in tradewind("pause", "--group", "sweep").stdout
     assert "sweep has no jobs left to resume" in tradewind("resume", "--group", "sweep").stderr
     assert tradewind("cancel", "--group", "sweep", "--yes").exit_code == 0
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
+        connection.execute("UPDATE job SET state = 'cancelled' WHERE group_id IS NOT NULL")
+    ended = tradewind("queue", "--limit", "9", "--group", "sweep").stdout
+    assert ended == "4 ended: tradewind queue --limit 9 --group sweep --all\n"
+    assert "seeds-seed2" in tradewind(*ended.strip().partition(": tradewind ")[2].split()).stdout
     text = tradewind("submit", "group.yaml", "--yes").stdout
     assert "budget $400.00" in text
 

@@ -175,6 +175,28 @@ def test_a_group_is_paused_and_resumed_as_a_whole(installation: Installation) ->
         ]
 
 
+def test_a_command_for_the_newest_group_of_a_name_names_the_others_that_have_open_jobs(
+    installation: Installation,
+) -> None:
+    older, newer = sorted((submitted(installation, group()) for _ in range(2)), key=lambda each: each.id)
+    assert f"; an older group of this name has open jobs, too: --group {older.id}" in (
+        cancel_group(installation, "sweep", caller=ME).message
+    )
+    assert "of this name" not in pause_group(installation, older.id, caller=ME).message
+    with installation.store.write() as tx:
+        for each in newer.jobs:
+            tx.set_job_state(each.id, "cancelled")
+    with pytest.raises(UsageError, match="have ended") as error:
+        cancel_group(installation, "sweep", caller=ME)
+    assert f"--group {older.id}" in error.value.hint
+    with installation.store.write() as tx:
+        for each in older.jobs:
+            tx.set_job_state(each.id, "cancelled")
+    with pytest.raises(UsageError, match="have ended") as error:
+        cancel_group(installation, "sweep", caller=ME)
+    assert older.id not in error.value.hint
+
+
 def test_a_job_ends_after_its_predecessors_and_a_chain_that_is_too_long_is_late(installation: Installation) -> None:
     view = plan_group(installation, group())
     first, second = view.jobs

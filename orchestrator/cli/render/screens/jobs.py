@@ -57,7 +57,8 @@ GROUP = tuple(replace(column, drop=1) if column.head == "loss" else column for c
 def queue(view: JobList, screen: Screen) -> str:
     """The table of jobs, or how many have ended if none is live."""
     if not view.jobs:
-        return f"{view.ended} ended: tradewind queue --all" if view.ended else "no jobs"
+        listing = re.sub(r" --cursor[= ]\S+", "", screen.command) or "tradewind queue"
+        return f"{view.ended} ended: {listing} --all" if view.ended else "no jobs"
     rows = queue_rows(view.jobs, screen)
     of_group = view.jobs[0].group_id is not None and len({job.group_id for job in view.jobs}) == 1
     page = " on this page" if view.next_cursor is not None or "--cursor" in screen.command else ""
