@@ -11,6 +11,8 @@ from orchestrator.services.prices.history import instant_of
 
 DAY_MS = 86_400_000
 MOST_DAYS = 3660
+USUAL_DAYS = 30
+"""The length of a period that has only an end."""
 _MONTH = "%B %Y"
 EARLIEST_MS = 1_262_304_000_000
 """2010-01-01: there are no earlier costs, so longer ranges are cut."""
@@ -29,13 +31,14 @@ class Period:
 
 
 def period_of(now_ms: int, *, month: str | None = None, since: str | None = None, until: str | None = None) -> Period:
-    """The period given by these arguments; without any, the month of `now_ms`. Raises UsageError."""
+    """The period given by these arguments; without any, the month of `now_ms`; with only an end, the USUAL_DAYS before
+    it. Raises UsageError."""
     if month is not None and (since is not None or until is not None):
         raise UsageError("give either a month or --since and --until, not both", hint="omit one of them")
     if since is None and until is None:
         return _month(_named(now_ms) if month is None else month)
-    start = max(EARLIEST_MS, instant_of(since, now_ms)) if since is not None else EARLIEST_MS
     end = instant_of(until, now_ms) if until is not None else now_ms
+    start = max(EARLIEST_MS, instant_of(since, now_ms) if since is not None else end - USUAL_DAYS * DAY_MS)
     if end <= start:
         raise UsageError("the period ends before it begins", hint="give a --since that is earlier than --until")
     if end - start > MOST_DAYS * DAY_MS:

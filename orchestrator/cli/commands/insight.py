@@ -96,10 +96,15 @@ def costs(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Start: 30d ago, or a date such as 2026-11-21.", show_default=False),
+        typer.Option(
+            metavar="TIME",
+            help="Start: 30d ago, or a date such as 2026-11-21.  [default: 30 days before --until]",
+            show_default=False,
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="End, written like --since.", show_default=False)
+        str | None,
+        typer.Option(metavar="TIME", help="End, written like --since.  [default: now]", show_default=False),
     ] = None,
     project: Annotated[str | None, typer.Option(help="Only this project.", show_default=False)] = None,
     owner: Annotated[str | None, typer.Option(help="Only jobs of this owner.", show_default=False)] = None,

@@ -6,12 +6,15 @@ import csv
 import io
 from pathlib import Path
 
+import pytest
+
 from orchestrator.config import load_config
 from orchestrator.formats.readable import iso
 from orchestrator.installation import open_installation
 from orchestrator.model import Entry, EntryKind, Job, JobSpec, Run, TrainSpec
 from orchestrator.reports.costs import CostGroup, CostView, costs, costs_csv, entry_page
 from orchestrator.reports.periods import Period, period_of
+from orchestrator.services.prices.history import instant_of
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 MIDNIGHT_MS = 1_793_491_200_000  # 2026-11-01
@@ -67,3 +70,11 @@ def test_days_and_months_divide_what_lasts_over_midnight_and_add_up_to_the_ledge
     assert sum(int(each["amount_nano_usd"]) for each in table) == 1193
     assert sum(amount for day in views[4].days for _, amount in day.amounts) == 1193
     installation.close()
+
+
+@pytest.mark.parametrize("until", ["5d", "2026-10-27", "2020-03-01"])
+def test_a_period_with_only_an_end_is_the_thirty_days_before_it(until: str) -> None:
+    period = period_of(MIDNIGHT_MS, until=until)
+    assert period.until_ms == instant_of(until, MIDNIGHT_MS)
+    assert period.until_ms - period.from_ms == 30 * DAY_MS
+    assert period.before_ms == period.from_ms - 30 * DAY_MS
