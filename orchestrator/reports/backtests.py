@@ -16,7 +16,6 @@ from orchestrator.policy import online
 
 FOLDER = "backtests"
 OURS = online.NAME
-MOST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class BacktestList:
 def backtests(installation: Installation) -> BacktestList:
     """The back-tests in the state folder."""
     found, bad = [], []
-    for path in sorted((installation.state_dir / FOLDER).glob("*.json"))[:MOST]:
+    for path in sorted((installation.state_dir / FOLDER).glob("*.json")):
         try:
             made = codec_of(Backtest).loads(path.read_bytes())
         except (OSError, CodecError) as error:

@@ -51,7 +51,8 @@ class JobDecision:
 
 @dataclass(frozen=True, slots=True)
 class PlanInForce:
-    """The decisions about open jobs, newest first: at most MOST; `left_out` is the number of further jobs."""
+    """The decisions about open jobs, newest first: at most MOST unless all were requested; `left_out` is the number of
+    further jobs."""
 
     kind: ClassVar[str] = "plan-in-force"
 
@@ -61,10 +62,10 @@ class PlanInForce:
     simulated: bool
 
 
-def plan_in_force(installation: Installation) -> PlanInForce:
-    """The latest decision about each open job."""
+def plan_in_force(installation: Installation, *, every: bool = False) -> PlanInForce:
+    """The latest decision about each of the MOST newest open jobs, or with `every` about each open job."""
     with installation.store.read() as tx:
-        ids, count = tx.job_ids_page(JobFilter(OPEN), "newest", MOST, 0)
+        ids, count = tx.job_ids_page(JobFilter(OPEN), "newest", None if every else MOST, 0)
         made = []
         for job in tx.outlines_of(ids):
             plans = _plans(tx, job.id)

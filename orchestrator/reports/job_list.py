@@ -21,7 +21,7 @@ SORTS = ("newest", "oldest", "cost", "name")
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """A page of jobs: rows `skip` to `skip` + ROWS of the `count` matching jobs. `states` counts all jobs by state."""
+    """The `count` matching jobs, or a page of them that begins after `skip` jobs. `states` counts all jobs by state."""
 
     kind: ClassVar[str] = "job-table"
 
@@ -39,10 +39,10 @@ def job_table(
     sort: JobSort = "newest",
     *,
     skip: int = 0,
-    limit: int = ROWS,
+    limit: int | None = ROWS,
 ) -> JobTable:
-    """The matching jobs in this order. The group in `wanted` may also be a name. Raises UsageError for an unknown
-    order, NotFoundError for an unknown group."""
+    """The matching jobs in this order (`limit` None: all of them). The group in `wanted` may also be a name. Raises
+    UsageError for an unknown order, NotFoundError for an unknown group."""
     if sort not in SORTS:
         raise UsageError(f"{sort!r:.40} is not an order of jobs", hint=f"one of {', '.join(SORTS)}")
     wanted = wanted or JobFilter()

@@ -95,7 +95,8 @@ class CheapestZone:
 
 @dataclass(frozen=True, slots=True)
 class MarketView:
-    """The market of `gpu`. `kinds` are the kinds of GPU that are listed, `count` the number of matching offers.
+    """The market of `gpu`. `kinds` are the kinds of GPU that are listed, `count` the number of matching
+    offers; `rows` has at most ROWS of them unless all were requested.
     `cheapest` are the cheapest zones of `heat`, in order of time."""
 
     kind: ClassVar[str] = "market"
@@ -127,6 +128,7 @@ def market(
     offers: Sequence[str] = (),
     since: str = "30d",
     until: str | None = None,
+    every: bool = False,
 ) -> MarketView:
     """The market of a kind of GPU (None: the one with the most offers). Raises UsageError, NotFoundError."""
     if unit not in UNITS:
@@ -160,7 +162,7 @@ def market(
         unit=unit,
         job_id=None if of is None else of.id,
         job_name=None if of is None else of.name,
-        rows=tuple(rows[:ROWS]),
+        rows=tuple(rows if every else rows[:ROWS]),
         count=len(rows),
         series=series,
         spread=_spread(rows),

@@ -52,8 +52,8 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class MoveList:
-    """Moves since `from_ms`, newest first, at most ROWS, with the runs of their jobs for a chart. `next_before` is the
-    id of the last move if there are older moves."""
+    """Moves since `from_ms`, newest first, at most ROWS unless all were requested, with the runs of their jobs for a
+    chart. `next_before` is the id of the last move if there are older moves."""
 
     kind: ClassVar[str] = "moves"
 
@@ -66,10 +66,15 @@ class MoveList:
 
 
 def moves(
-    installation: Installation, *, job: str | None = None, since: str = "7d", before: str | None = None
+    installation: Installation,
+    *,
+    job: str | None = None,
+    since: str = "7d",
+    before: str | None = None,
+    every: bool = False,
 ) -> MoveList:
-    """The latest moves of a job (None: of all jobs), or the moves before a migration. Raises NotFoundError,
-    UsageError."""
+    """The latest moves of a job (None: of all jobs), or the moves before a migration: the first ROWS, or with `every`
+    all. Raises NotFoundError, UsageError."""
     now = installation.clock.now_ms()
     start = instant_of(since, now)
     if start > now:
@@ -77,8 +82,8 @@ def moves(
     with installation.store.read() as tx:
         job_id = None if job is None else tx.find_job(job).id
         last = None if before is None else tx.migration(before)
-        found = tx.recent_migrations(start, ROWS + 1, job_id, last)
-        page = found[:ROWS]
+        found = tx.recent_migrations(start, None if every else ROWS + 1, job_id, last)
+        page = found if every else found[:ROWS]
         ids = list(dict.fromkeys(each.job_id for each in page))
         names = {each.id: each.name for each in tx.outlines_of(ids)}
         runs = {run.id: run for of in tx.runs_of(ids, left_out).values() for run in of}

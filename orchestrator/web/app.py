@@ -75,6 +75,7 @@ def create_app(site: Site) -> FastAPI:
         app.include_router(actions.routes(site))
     app.include_router(live.routes(site))
     parameters: dict[str, dict[str, bool]] = {}
+    app.state.parameters = parameters
 
     def require_known(request: Request) -> None:
         page = _page_of(request.scope["route"])
@@ -110,8 +111,9 @@ def create_app(site: Site) -> FastAPI:
 
 
 def _page_of(route: APIRoute) -> str:
-    """The page of a route, or of which it is the JSON or CSV; they have the same parameters."""
-    return route.path.removesuffix(".json").removesuffix(".csv")
+    """The page of a route, or of which it is the JSON: they have the same parameters. A CSV has its own, because it has
+    no pages."""
+    return route.path.removesuffix(".json")
 
 
 def _parameters(route: APIRoute) -> Iterator[tuple[str, bool]]:
@@ -126,7 +128,8 @@ def _parameters(route: APIRoute) -> Iterator[tuple[str, bool]]:
 
 
 class _Guard:
-    """Refuses unauthorized requests, and adds the headers to every response, including errors.
+    """Refuses unauthorized requests, and adds the headers to every response, including errors. Answers HEAD with the
+    headers of GET.
 
     It is plain ASGI: Starlette's function-based middleware raises an error if a client disconnects before the response.
     """
@@ -138,15 +141,22 @@ class _Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request, begun = Request(scope), False
+        only_headers, ended, begun = scope["method"] == "HEAD", False, False
+        if only_headers:
+            scope = {**scope, "method": "GET"}
+        request = Request(scope)
 
         async def guarded(message: Message) -> None:
-            nonlocal begun
+            nonlocal begun, ended
             if message["type"] == "http.response.start":
                 begun = True
                 headers = MutableHeaders(scope=message)
                 headers.update(HEADERS)
                 headers.setdefault("Cache-Control", "no-store")
+            elif only_headers:
+                if ended:
+                    return
+                message, ended = {"type": "http.response.body"}, True
             await send(message)
 
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -57,7 +58,11 @@ class Site:
         path = request.url.path
 
         def twin(form: str) -> str:
-            return f"{'/overview' if path == '/' else path}.{form}{query}"
+            if form != "csv":
+                return f"{_stem(path)}.{form}{query}"
+            known = request.app.state.parameters[f"{_stem(request.scope['route'].path)}.csv"]
+            kept = [(name, value) for name, value in request.query_params.multi_items() if name in known]
+            return f"{_stem(path)}.csv" + (f"?{urlencode(kept)}" if kept else "")
 
         look = PageFrame(
             here=here,
@@ -71,6 +76,11 @@ class Site:
             twin=twin if twins else None,
         )
         return HTMLResponse(render(template, look=look, site=self, **given), status)
+
+
+def _stem(path: str) -> str:
+    """The path of a page's JSON and CSV, without its suffix."""
+    return "/overview" if path == "/" else path
 
 
 def json_twin(view: View) -> JSONResponse:

@@ -34,10 +34,10 @@ class Served:
     installation: Installation
     jobs: dict[str, str] = field(default_factory=dict)
 
-    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
         """(status, headers, body) of an address."""
         try:
-            with urlopen(Request(self.url + path, headers=headers), timeout=30) as answer:
+            with urlopen(Request(self.url + path, headers=headers, method=method), timeout=30) as answer:
                 return answer.status, dict(answer.headers), answer.read()
         except HTTPError as error:
             return error.code, dict(error.headers), error.read()

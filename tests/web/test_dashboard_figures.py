@@ -10,6 +10,7 @@ from decimal import Decimal
 from html import unescape
 from itertools import pairwise
 from operator import attrgetter
+from typing import get_args
 
 import pytest
 
@@ -17,11 +18,13 @@ from orchestrator.cli.render.screens.costs import costs
 from orchestrator.cli.render.text import Screen
 from orchestrator.formats.documents import to_json
 from orchestrator.formats.readable import iso
+from orchestrator.model import TERMINAL, JobState
 from orchestrator.reports.costs import GROUPS, costs_csv
-from orchestrator.store import CostFilter
+from orchestrator.store import CostFilter, JobFilter
 from tests.web.dashboard import HOSTILE, Served
 
 DAY_MS = 86_400_000
+OPEN = tuple(each for each in get_args(JobState) if each not in TERMINAL)
 MONTHS = ("2026-11", "2026-10", "2026-09")
 
 
@@ -89,6 +92,33 @@ def test_pages_of_migrations_have_every_one_once(fleet: Served) -> None:
         assert found == [each.id for each in tx.recent_migrations(0, 100_000)]
     assert len(found) == len(set(found)) > 50
     assert fleet.get("/migrations?before=mig_0")[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("limit", "path", "of"),
+    [
+        ("job_list.ROWS", "/jobs{}?sort=name", "jobs"),
+        ("moves.ROWS", "/migrations{}?since=90d", "moves"),
+        ("decisions.MOST", "/plans{}", "jobs"),
+        ("market.ROWS", "/market{}?gpu=A100-80GB", "rows"),
+    ],
+)
+def test_a_csv_has_every_row_of_the_list(
+    fleet: Served, monkeypatch: pytest.MonkeyPatch, limit: str, path: str, of: str
+) -> None:
+    monkeypatch.setattr(f"orchestrator.reports.{limit}", 3)
+    monkeypatch.setattr("orchestrator.web.routes.jobs.ROWS", 3)
+    assert len(fleet.json(path.format(".json"))[of]) == 3
+    rows = list(csv.reader(io.StringIO(fleet.get(path.format(".csv"))[2].decode())))
+    monkeypatch.undo()
+    with fleet.installation.store.read() as tx:
+        counts = {
+            "job_list.ROWS": len(tx.job_ids_page(JobFilter(), "name", None, 0)[0]),
+            "moves.ROWS": len(tx.recent_migrations(fleet.client.reports.now_ms - 90 * DAY_MS, 100_000)),
+            "decisions.MOST": len(tx.job_ids_page(JobFilter(OPEN), "name", None, 0)[0]),
+            "market.ROWS": fleet.json("/market.json?gpu=A100-80GB")["count"],
+        }
+    assert len(rows) - 1 == counts[limit] > 3
 
 
 def test_the_csv_of_costs_has_every_group(fleet: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,46 @@ def test_a_parameter_that_a_page_does_not_have_is_named_beside_those_that_it_has
     _, _, body = fleet.get("/jobs.json?limit=-1")
     message = "limit: /jobs has no such parameter; it has group, project, q, skip, sort, state"
     assert json.loads(body)["error"]["message"] == message
-    assert fleet.get("/jobs.csv?skip=100&sort=name")[0] == 200  # as the page links to its twins
+
+
+@pytest.mark.parametrize(
+    "given", ["/jobs?skip=50&sort=name", "/ledger?kind=egress&cursor=abc", "/migrations?before=mig_0"]
+)
+def test_a_csv_refuses_the_parameters_of_pages_and_no_page_links_to_it_with_them(fleet: Served, given: str) -> None:
+    path, _, query = given.partition("?")
+    status, _, body = fleet.get(f"{path}.csv?{query}")
+    paging = next(each for each in ("skip", "cursor", "before") if f"{each}=" in query)
+    assert status == 422
+    assert json.loads(body)["error"]["message"].startswith(f"{paging}: {path}.csv has no such parameter; it has ")
+    shown = {"skip": given, "before": "/migrations?since=90d"}.get(paging, "/ledger?kind=compute&since=90d")
+    if paging != "skip":  # the second page, as the first one links to it
+        older = re.search(r'rel="next" href="([^"]*)"', fleet.get(shown)[2].decode())
+        assert older is not None
+        shown = unescape(older[1])
+    assert f"{paging}=" in shown
+    linked = re.search(r'href="([^"]*\.csv[^"]*)"', fleet.get(shown)[2].decode())
+    assert linked is not None
+    assert fleet.get(unescape(linked[1]))[0] == 200
+    assert "?" in linked[1]
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/", "/jobs?q=a", "/jobs.json", "/jobs.csv", "/health.json", "/static/icon.svg", "/nothing", "/jobs?skip=-1"],
+)
+def test_head_is_answered_with_the_headers_of_get(fleet: Served, path: str) -> None:
+    status, headers, body = fleet.get(path)
+    assert body
+    given = fleet.get(path, method="HEAD")
+    assert (given[0], given[2]) == (status, b"")
+    assert given[1]["content-type"] == headers["content-type"]
+    assert int(given[1]["content-length"]) > 0
+    assert given[1]["content-security-policy"] == headers["content-security-policy"]
+
+
+def test_head_of_the_stream_of_changes_ends_at_once(fleet: Served) -> None:
+    status, headers, body = fleet.get("/live", method="HEAD")
+    assert (status, headers["content-type"], body) == (200, "text/event-stream; charset=utf-8", b"")
 
 
 def test_a_parameter_that_is_given_twice_is_named_unless_it_is_a_list(fleet: Served) -> None:

@@ -72,10 +72,10 @@ class Reports:
         only: CostFilter | None = None,
         every: bool = False,
     ) -> CostView:
-        """Spending in a month (None: this month), or from `since` to `until` (`"30d"`, `"2026-11-21"`), by group,
-        beside the previous period: the 500 largest groups, or with `every` all of them. `only` filters the entries.
-        Entries that span midnight (UTC), or an end of the period, are divided there in proportion to time. Raises
-        UsageError."""
+        """Spending in a month (None: this month), or from `since` (None: 30 days before `until`) to `until` (None: now;
+        times like `"30d"`, `"2026-11-21"`), by group, beside the previous period: the 500 largest groups, or with
+        `every` all of them. `only` filters the entries. Entries that span midnight (UTC), or an end of the period, are
+        divided there in proportion to time. Raises UsageError."""
         period = self._period(month=month, since=since, until=until)
         return costs.costs(self._session.installation, period, group_by, only, every=every)
 
@@ -96,9 +96,14 @@ class Reports:
         return costs.entry_page(self._session.installation, period, only, limit=limit, cursor=cursor)
 
     def jobs(
-        self, only: JobFilter | None = None, *, sort: JobSort = "newest", skip: int = 0, limit: int = job_list.ROWS
+        self,
+        only: JobFilter | None = None,
+        *,
+        sort: JobSort = "newest",
+        skip: int = 0,
+        limit: int | None = job_list.ROWS,
     ) -> JobTable:
-        """A page of the matching jobs, including ended jobs. Raises UsageError."""
+        """A page of the matching jobs, including ended jobs; with `limit` None, all of them. Raises UsageError."""
         return job_list.job_table(self._session.installation, only, sort, skip=skip, limit=limit)
 
     def job(self, job: str) -> JobPage:
@@ -121,9 +126,11 @@ class Reports:
         offers: Sequence[str] = (),
         since: str = "30d",
         until: str | None = None,
+        every: bool = False,
     ) -> MarketView:
         """The market of a kind of GPU (None: the one with the most offers): current and past prices, per GPU and hour,
-        per TFLOP or per 1,000 steps of a job. Raises NotFoundError, UsageError."""
+        per TFLOP or per 1,000 steps of a job. It lists the first 60 offers, or with `every` all of them. Raises
+        NotFoundError, UsageError."""
         return market.market(
             self._session.installation,
             gpu,
@@ -134,16 +141,20 @@ class Reports:
             offers=offers,
             since=since,
             until=until,
+            every=every,
         )
 
-    def moves(self, job: str | None = None, *, since: str = "7d", before: str | None = None) -> MoveList:
-        """The latest moves of a job (None: of all jobs): why, how long they took, and what they saved. Raises
-        NotFoundError, UsageError."""
-        return moves.moves(self._session.installation, job=job, since=since, before=before)
+    def moves(
+        self, job: str | None = None, *, since: str = "7d", before: str | None = None, every: bool = False
+    ) -> MoveList:
+        """The latest 50 moves of a job (None: of all jobs), or with `every` all since then: why, how long they took,
+        and what they saved. Raises NotFoundError, UsageError."""
+        return moves.moves(self._session.installation, job=job, since=since, before=before, every=every)
 
-    def plan_in_force(self) -> PlanInForce:
-        """The latest decision about each open job, and the one before it."""
-        return decisions.plan_in_force(self._session.installation)
+    def plan_in_force(self, *, every: bool = False) -> PlanInForce:
+        """The latest decision about each of the 200 newest open jobs, or with `every` about each open job, and the
+        decision before it."""
+        return decisions.plan_in_force(self._session.installation, every=every)
 
     def backtests(self) -> BacktestList:
         """The saved back-tests."""

@@ -264,8 +264,9 @@ class JobFilter:
 class JobPageRows(Transaction):
     """Reads pages of jobs."""
 
-    def job_ids_page(self, wanted: JobFilter, sort: JobSort, limit: int, skip: int) -> tuple[list[str], int]:
-        """The ids of a page of the jobs that match, in this order, and the number of all that match."""
+    def job_ids_page(self, wanted: JobFilter, sort: JobSort, limit: int | None, skip: int) -> tuple[list[str], int]:
+        """The ids of a page of the jobs that match, in this order (`limit` None: without an end), and the number of all
+        that match."""
         chosen: list[ColumnElement[bool]] = []
         if wanted.states:
             chosen.append(job.c.state.in_(wanted.states))

@@ -298,10 +298,10 @@ class RunRows(Transaction):
         return records(_migration, self._connection.execute(query, {"job_id": job_id}).all(), "job_id", unreadable)
 
     def recent_migrations(
-        self, since_ms: int, limit: int, job_id: str | None = None, before: Migration | None = None
+        self, since_ms: int, limit: int | None, job_id: str | None = None, before: Migration | None = None
     ) -> list[Migration]:
-        """At most `limit` migrations that began at `since_ms` or later (of a job; older than `before`), newest first.
-        Unreadable ones are skipped."""
+        """At most `limit` migrations (None: all) that began at `since_ms` or later (of a job; older than `before`),
+        newest first. Unreadable ones are skipped."""
         query = _MIGRATION.where(migration.c.created_at_ms >= since_ms)
         if job_id is not None:
             query = query.where(migration.c.job_id == job_id)

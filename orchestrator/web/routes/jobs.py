@@ -27,7 +27,7 @@ def routes(site: Site) -> APIRouter:
     """`/jobs` and its twins."""
     router = APIRouter()
 
-    def read(q: str, state: State, project: str, group: str, sort: Sort, skip: int, limit: int) -> JobTable:
+    def read(q: str, state: State, project: str, group: str, sort: Sort, skip: int, limit: int | None) -> JobTable:
         states = GROUPED.get(state, (state,) if state else ())
         wanted = JobFilter(states=states, project=project or None, text=q, group=group or None)
         return site.client.reports.jobs(wanted, sort=sort, skip=skip, limit=limit)
@@ -77,7 +77,7 @@ def routes(site: Site) -> APIRouter:
     def as_csv(
         q: Text = "", state: State = "", project: Text = "", group: Text = "", sort: Sort = "newest"
     ) -> Response:
-        return csv_twin(jobs_csv(read(q, state, project, group, sort, 0, 10_000)), "jobs")
+        return csv_twin(jobs_csv(read(q, state, project, group, sort, 0, None)), "jobs")
 
     return router
 

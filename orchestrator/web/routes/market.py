@@ -54,7 +54,7 @@ def routes(site: Site) -> APIRouter:
             "capacity": asked.capacity,
         }
 
-    def read(asked: Prices) -> MarketView:
+    def read(asked: Prices, *, every: bool = False) -> MarketView:
         return site.client.reports.market(
             asked.gpu or None,
             unit="gpu" if asked.unit == "steps" and not asked.job else asked.unit,
@@ -64,6 +64,7 @@ def routes(site: Site) -> APIRouter:
             offers=asked.offer,
             since=asked.since,
             until=asked.until or None,
+            every=every,
         )
 
     @router.get("/market", include_in_schema=False)
@@ -107,7 +108,7 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/market.csv", response_class=Csv)
     def as_csv(asked: Annotated[Prices, Query()]) -> Response:
-        return csv_twin(market_csv(read(asked)), "market")
+        return csv_twin(market_csv(read(asked, every=True)), "market")
 
     @router.get("/market/series.json")
     def series(asked: Annotated[Prices, Query()]) -> Response:

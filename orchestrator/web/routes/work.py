@@ -52,8 +52,8 @@ def routes(site: Site) -> APIRouter:
         return json_twin(reports.moves(job or None, since=since, before=before or None))
 
     @router.get("/migrations.csv", response_class=Csv)
-    def migrations_csv(job: Text = None, since: Time = "7d", before: Text = None) -> Response:
-        return csv_twin(moves_csv(reports.moves(job or None, since=since, before=before or None)), "migrations")
+    def migrations_csv(job: Text = None, since: Time = "7d") -> Response:
+        return csv_twin(moves_csv(reports.moves(job or None, since=since, every=True)), "migrations")
 
     @router.get("/plans", include_in_schema=False)
     def plans(request: Request, said: Annotated[str, Query(max_length=2000)] = "") -> Response:
@@ -75,7 +75,7 @@ def routes(site: Site) -> APIRouter:
 
     @router.get("/plans.csv", response_class=Csv)
     def plans_csv() -> Response:
-        return csv_twin(decisions_csv(reports.plan_in_force()), "plans")
+        return csv_twin(decisions_csv(reports.plan_in_force(every=True)), "plans")
 
     @router.get("/plans/{plan_id}.json")
     def plan_json(plan_id: PlanId) -> Response:
