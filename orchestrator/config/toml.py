@@ -67,7 +67,8 @@ def read_toml(path: Path, shown: str) -> TomlFile | None:
             found = Problem(shown, line, column, key[1], "is given twice in one inline table", "delete one of the two")
         raise SpecError([found or Problem(shown, line, column, "", f"not valid TOML: {message}")]) from None
     except RecursionError:
-        raise SpecError([Problem(shown, 1, 1, "", "is nested too deeply")]) from None
+        hint = "use fewer levels of arrays and tables"
+        raise SpecError([Problem(shown, 1, 1, "", "is nested too deeply", hint)]) from None
     return TomlFile(shown, tables, dict(_positions(text)))
 
 

@@ -133,7 +133,7 @@ def read_yaml(text: str) -> tuple[object, SourceMap, list[Finding]]:
         mark = Mark(before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise YamlSyntaxError(f"character U+{ord(text[error.position]):04X} is not allowed", mark) from None
     except RecursionError:
-        raise YamlSyntaxError("it is nested too deeply", Mark(1, 1)) from None
+        raise YamlSyntaxError("it is nested too deeply", Mark(1, 1), "use fewer levels of lists and mappings") from None
     except (ValueError, OverflowError) as error:  # an escape such as "\UFFFFFFFF" is not a character
         raise YamlSyntaxError(str(error), Mark(1, 1)) from None
     reader = _Reader()

@@ -100,7 +100,8 @@ def planned_group(
     try:
         found, unfolded = _solved(installation, seen, market, group.policy, after)
     except InfeasibleError as error:
-        raise with_remedies(error, _remedies(installation, seen, market, group.policy)) from error
+        remedies = _remedies(installation, seen, market, group.policy)
+        raise with_remedies(error, remedies, ordered=any(after.values())) from error
     bounds = limits(installation.config)
     valued = quota_values(
         seen.demands, market, seen.perf, group.policy, found, unfolded, seen.running, after, limits=bounds

@@ -13,9 +13,9 @@ NAMED = 3
 """Messages name at most this many jobs, or quotas, and count the others. (JSON names all.)"""
 
 
-def with_remedies(error: InfeasibleError, found: Remedies) -> InfeasibleError:
+def with_remedies(error: InfeasibleError, found: Remedies, *, ordered: bool = False) -> InfeasibleError:
     """The error with the possible changes in its hint, one per line, and as `relaxations`; unchanged if there are
-    none."""
+    none. `ordered`: jobs wait for others, which the changes do not count."""
     relaxations = _relaxations(found)
     if not relaxations:
         return error
@@ -25,7 +25,8 @@ def with_remedies(error: InfeasibleError, found: Remedies) -> InfeasibleError:
     lines = []
     if enough:
         one = "each of these changes alone is enough" if len(enough) > 1 else "this change is enough"
-        lines += [f"{one} (estimates, for the whole group):", *(f"  {each}" for each in enough)]
+        order = ", not counting the order of jobs" if ordered else ""
+        lines += [f"{one} (estimates, for the whole group{order}):", *(f"  {each}" for each in enough)]
     if found.not_enough:
         lines.append(f"not enough by itself: more {_listed([_name(each) for each in found.not_enough], 'quotas')}")
     unknown = ["later deadlines"] if found.delay_unknown else []

@@ -180,6 +180,12 @@ def test_a_conflict_of_deadlines_and_quotas_says_what_relaxing_each_costs(
         "to see the plan with another quota: --what-if quota.fake.us.P_instances=3",
     ]
     document = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)["error"]
+    in_order = group.read_text()
+    group.write_text(in_order.replace("{name: b,", "{name: b, after: [a],"))
+    assert "is enough (estimates, for the whole group, not counting the order of jobs)" in (
+        " ".join(tradewind("plan", "group.yaml").stderr.split())
+    )
+    group.write_text(in_order)
     later, larger = document["relaxations"]
     assert (later["enough"], later["jobs"], later["delay_s"]) == (True, ["a", "b"], 1320.0)
     assert (larger["quota"], larger["limit"], larger["instead_of"]) == ("quota.fake.us.P_instances", 3, 2)

@@ -211,7 +211,7 @@ def test_an_invalid_value_is_refused(home: Path, flags: dict[str, object], messa
         (b"lease_s = = 5\n", "tradewind.toml:1:11: not valid TOML"),
         (b"lease_s =", "tradewind.toml:1:10: not valid TOML"),
         (b'x = """never closed\n', "tradewind.toml:2:1: not valid TOML"),
-        (b"x = " + b"[" * 5000, "tradewind.toml:1:1: is nested too deeply"),
+        (b"x = " + b"[" * 5000, "tradewind.toml:1:1: is nested too deeply (use fewer levels of arrays and tables)"),
         (b"x = '\xe9'\n", "tradewind.toml: cannot be read: it is not UTF-8 text"),
     ],
 )

@@ -342,6 +342,11 @@ def test_what_is_not_a_job_file_at_all_has_one_problem(
     assert message in problem.message
 
 
+def test_a_file_that_is_nested_too_deeply_says_what_to_do(folder: Path) -> None:
+    (problem,) = problems_of("[" * 5000, folder)
+    assert problem.hint == "use fewer levels of lists and mappings"
+
+
 def test_aliases_that_blow_up_are_stopped(folder: Path) -> None:
     rows = ["a: &a [x, x, x, x, x, x, x, x, x, x]"]
     for before, name in zip("abcdefg", "bcdefgh", strict=True):
