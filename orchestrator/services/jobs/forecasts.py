@@ -14,7 +14,7 @@ from contextlib import suppress
 from orchestrator.engine.inputs.snapshot import inputs, limits
 from orchestrator.errors import UnreadableRowError
 from orchestrator.installation import Installation
-from orchestrator.model import START_UNKNOWN, TERMINAL, Job, JobForecast
+from orchestrator.model import START_UNKNOWN, TERMINAL, Job, JobForecast, Placement
 from orchestrator.policy import decide, expected
 from orchestrator.store import Tx
 
@@ -23,6 +23,7 @@ FRESH_S, FRESH_WALL_S, FRESH_SHARE = 900.0, 15.0, 0.1
 share of its remaining time. A price change, a loss or a command leads to a new decision anyway."""
 _UNREADABLE = "its record cannot be read"
 _UNDECIDED = "the control plane has no recent decision about it"
+_STARTING = "its machine is starting"
 _PLACED = ("queued", "starting", "running", "migrating")
 
 
@@ -82,4 +83,12 @@ def _decided(installation: Installation, tx: Tx, job_ids: Sequence[str]) -> Mapp
     now = installation.clock.now_ms()
     seen = inputs(tx, now, installation.config, only=job_ids)
     plan = decide(seen.demands, seen.market, seen.perf, seen.running, limits=limits(installation.config))
-    return {each.job_id: expected(each, now) for each in plan.placements}
+    starting = {each.job.id for each in seen.demands if each.job.state == "starting"}
+    return {each.job_id: _expected(each, now, starting=each.job_id in starting) for each in plan.placements}
+
+
+def _expected(placement: Placement, now_ms: int, *, starting: bool) -> JobForecast | str:
+    """The forecast of a new decision. A job whose machine is starting has a place even if the decision finds no room
+    for it: its own machine is one of those in use."""
+    said = expected(placement, now_ms)
+    return _STARTING if starting and placement.action == "wait" and said == placement.reason else said

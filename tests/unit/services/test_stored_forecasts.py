@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.model import START_UNKNOWN, JobForecast, JobSpec
+from orchestrator.model import START_UNKNOWN, Expected, GpuRequest, JobForecast, JobSpec
 from orchestrator.reports.job_list import job_table
 from orchestrator.reports.job_page import job_page
 from orchestrator.reports.overview import overview
 from orchestrator.reports.periods import period_of
 from orchestrator.services.jobs.current import jobs
 from orchestrator.services.jobs.forecasts import FRESH_S, forecasts
+from providers.base import Covered, Quota
 from providers.fake import Behaviour, default_catalog
 from providers.money import usd
 from tests.rig import SimulatedInstallation, SqliteScratchDatabase, Timings, train_spec
@@ -54,6 +55,24 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
         anew = forecasts(home.installation, tx, tx.jobs())
     assert anew.keys() == before.keys()
     assert all(said != before[job_id] for job_id, said in anew.items())
+
+
+def test_a_job_whose_machine_starts_is_not_said_to_fit_nowhere_because_machines_are_in_use(
+    home: SimulatedInstallation,
+) -> None:
+    """Its own machine is one of them."""
+    job = home.submit_job(JobSpec("starting", train_spec(100_000), expected=Expected(GpuRequest("V100"), 4.5)))
+    for _ in range(20):
+        home.tick(0.5)
+        if home.job(job).state == "starting" and home.runs(job)[0].instance_id is not None:
+            break
+    assert home.job(job).state == "starting"
+    scopes = {each.region for each, _ in default_catalog()}
+    with home.store.write() as tx:
+        tx.set_quotas("fake", [Quota("P", each, 4, 4, Covered("machines")) for each in scopes], home.clock.now_ms())
+        tx.put_forecasts({job.id: "no offer fits"}, home.clock.now_ms() - 10**9)
+    with home.store.read() as tx:
+        assert forecasts(home.installation, tx, [home.job(job)]) == {job.id: "its machine is starting"}
 
 
 def test_a_forecast_by_a_clock_that_was_an_hour_fast_is_made_again(home: SimulatedInstallation) -> None:
