@@ -22,6 +22,8 @@ from trainers.checkpoint import store
 from trainers.checkpoint.manifest import Manifest, ManifestName, Piece, TensorEntry
 from trainers.checkpoint.place import job_store
 
+REPOSITORY = Path(__file__).parents[3]
+
 Run = Callable[..., Result]
 
 JOB_FILE = """\
@@ -135,3 +137,13 @@ def tradewind(environment: dict[str, str]) -> Run:
         return runner.invoke(app, list(arguments), prog_name="tradewind")
 
     return run
+
+
+def a_control_plane_runs(state: Path) -> None:
+    """As the store tells it: this very process leads."""
+    from orchestrator.store import Store
+    from providers.clock import SystemClock
+
+    store = Store.open(f"sqlite:///{state}/tradewind.db", SystemClock())
+    assert store.campaign("test") is not None
+    store.close()
