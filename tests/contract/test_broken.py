@@ -2,476 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
-from providers.base import Landed, LaunchSpec, Quota
-from providers.billing.charges import Usage
 from providers.errors import (
-    CapacityError,
-    ConflictError,
-    NotFoundError,
-    NotTogetherError,
     ProviderError,
-    QuotaError,
-    SetupError,
-    ThrottledError,
-    UnavailableError,
 )
 from providers.fake import FakeProvider
-from providers.instance import EndReason, Instance, InstanceState
-from providers.network import Network, NetworkPart
-from providers.offer import Offer, OfferId
-from providers.price import PricePoint
 from providers.testing import ProviderContract
+from tests.contract.broken_launches import (
+    BlamesTheAccountForCapacity,
+    ForgetsTokens,
+    HasNoQuotas,
+    HasOddQuotas,
+    KeepsTokensInMemory,
+    LaunchesAgainAfterTheEnd,
+    LaunchesHalfAGang,
+    LaunchesOne,
+    MistakesQuotaForCapacity,
+    NeedsNoNetwork,
+    RemembersRefusals,
+    Reverses,
+    SaysThrottled,
+    TakesAnySpecForAToken,
+    TakesUnknownOffers,
+)
+from tests.contract.broken_launches_anywhere import (
+    AsksOneType,
+    AsksOneZone,
+    ForgetsWhereItLanded,
+    LaunchesInEachZone,
+    LaunchesOneAlone,
+    MixesTypesWithoutSayingSo,
+    SaysNothingOfCapacity,
+    SplitsGangs,
+    TakesAnyOffersForAToken,
+    TakesQuotaForCapacityAnywhere,
+)
+from tests.contract.broken_machines import (
+    BillsForEver,
+    BillsTheUnknown,
+    ClassifiesNothing,
+    CutsNetworks,
+    EndsAll,
+    EndsOnlyItsOwn,
+    EndsOnlyOnce,
+    FindsOnlyTheLiving,
+    ForgetsTheEnded,
+    HasNoPast,
+    HasNoPrice,
+    HidesAllForOneUnknown,
+    IsSlow,
+    KeepsWhatIsNotRenewed,
+    LeavesNetworks,
+    ListsOthers,
+    ListsTheEnded,
+    LosesTags,
+    MetersNothing,
+    NeverEnds,
+    NeverRuns,
+    NotesNothing,
+    OffersTwice,
+    RaisesForTheUnknown,
+    RenewsAll,
+    RenewsNothing,
+    RenewsTheEnded,
+    ReplacesAnyClaim,
+    RoundsItsBill,
+    SaysEndedBeforeShown,
+    SaysFailed,
+    ShowsNothing,
+)
+from tests.contract.sound import Sound
 from tests.contract.test_fake import FakeContract
-
-
-class Sound(FakeProvider):
-    """With networks, which the fake cloud does not have."""
-
-    def _made(self) -> dict[str, int]:
-        return self.cloud.__dict__.setdefault("networks", {})
-
-    def networks(self, install: str) -> Sequence[Network]:
-        parts = (NetworkPart("network", f"n-{self._made()[install]}"),) if install in self._made() else ()
-        return [Network(self.name, "alpha", parts, () if parts else ("network",))]
-
-    def set_up(self, install: str, progress: Callable[[str], None]) -> None:
-        self._made().setdefault(install, len(self._made()))
-
-    def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
-        if self.cloud.listed(install):
-            raise UnavailableError("in use")
-        self._made().pop(install, None)
-
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        if spec.tags["tradewind-install"] not in self._made():
-            raise SetupError("no network")
-        return super().launch(spec)
-
-
-class Changed(Sound):
-    """Says something else about machines."""
-
-    def change(self, found: Instance) -> Instance:
-        raise NotImplementedError
-
-    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
-        return [self.change(each) for each in super().describe(instance_ids)]
-
-    def find(self, token: str, region: str) -> Sequence[Instance]:
-        return [self.change(each) for each in super().find(token, region)]
-
-
-class ForgetsTokens(Sound):
-    """Every launch is a new one."""
-
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        number = self.cloud.__dict__["number"] = self.cloud.__dict__.get("number", 0) + 1
-        return super().launch(replace(spec, token=f"{spec.token}.{number}" if number > 1 else spec.token))
-
-
-class KeepsTokensInMemory(Sound):
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._known: dict[str, tuple[str, ...]] = {}
-
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        if spec.token not in self._known:
-            number = self.cloud.__dict__["number"] = self.cloud.__dict__.get("number", 0) + 1
-            self._known[spec.token] = super().launch(replace(spec, token=f"{spec.token}.{number}"))
-        return self._known[spec.token]
-
-
-class LaunchesAgainAfterTheEnd(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        if any(not each.alive for each in self.cloud.instances() if each.token == spec.token):
-            spec = replace(spec, token=f"{spec.token}.again")
-        return super().launch(spec)
-
-
-class TakesAnySpecForAToken(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        try:
-            return super().launch(spec)
-        except ConflictError:
-            return tuple(each.id for each in self.cloud.found(spec.token, "alpha"))
-
-
-class LaunchesOne(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        return super().launch(replace(spec, count=1))
-
-
-class LaunchesHalfAGang(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        try:
-            return super().launch(spec)
-        except (CapacityError, QuotaError):
-            super().launch(replace(spec, count=1))
-            raise
-
-
-class Reverses(Sound):
-    """A repeated launch names machines in another order."""
-
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        again = self.cloud.accepted(spec.token)
-        ids = super().launch(spec)
-        return ids[::-1] if again else ids
-
-
-class TakesUnknownOffers(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        try:
-            return super().launch(spec)
-        except NotFoundError:
-            return ()
-
-
-class SaysThrottled(Sound):
-    """Has one error for everything."""
-
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        try:
-            return super().launch(spec)
-        except (CapacityError, QuotaError) as error:
-            raise ThrottledError(str(error)) from error
-
-
-class MistakesQuotaForCapacity(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        try:
-            return super().launch(spec)
-        except QuotaError as error:
-            raise CapacityError(str(error)) from error
-
-
-class BlamesTheAccountForCapacity(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        try:
-            return super().launch(spec)
-        except CapacityError as error:
-            raise CapacityError(str(error), scope="account") from error
-
-
-class RemembersRefusals(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        refused = self.cloud.__dict__.setdefault("refused", set())
-        if spec.token in refused:
-            raise CapacityError("as before")
-        try:
-            return super().launch(spec)
-        except CapacityError:
-            refused.add(spec.token)
-            raise
-
-
-class HasNoQuotas(Sound):
-    def quotas(self) -> Sequence[Quota]:
-        return []
-
-
-class HasOddQuotas(Sound):
-    def quotas(self) -> Sequence[Quota]:
-        return [Quota("", "account", 1, 2)]
-
-
-class ShowsNothing(Sound):
-    def find(self, token: str, region: str) -> Sequence[Instance]:
-        return []
-
-
-class FindsOnlyTheLiving(Sound):
-    def find(self, token: str, region: str) -> Sequence[Instance]:
-        return [each for each in super().find(token, region) if each.alive]
-
-
-class IsSlow(Sound):
-    listing_lag_s = property(lambda _: -1.0)  # type: ignore[assignment]
-
-
-class SaysEndedBeforeShown(Sound):
-    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
-        found = list(super().describe(instance_ids))
-        pending = [each for each in found if each.state is InstanceState.PENDING]
-        ended = [replace(each, state=InstanceState.TERMINATED) for each in pending]
-        return [*ended, *(each for each in found if each not in pending)]
-
-
-class NeverRuns(Changed):
-    def change(self, found: Instance) -> Instance:
-        return replace(found, state=InstanceState.PENDING) if found.state is InstanceState.RUNNING else found
-
-
-class BillsForEver(Changed):
-    """The bill goes on with every look."""
-
-    def change(self, found: Instance) -> Instance:
-        ends = found.billed_to_ms is not None
-        return replace(found, billed_to_ms=self._clock.now_ms() + 3_600_000) if ends else found
-
-
-class SaysFailed(Changed):
-    """Every end is a failure."""
-
-    def change(self, found: Instance) -> Instance:
-        return found if found.alive else replace(found, end_reason=EndReason.FAILED)
-
-
-class NotesNothing(Changed):
-    """A notice has no deadline."""
-
-    def change(self, found: Instance) -> Instance:
-        return replace(found, notice_deadline_ms=None)
-
-
-class ListsOthers(Sound):
-    def list_owned(self, install: str) -> Sequence[Instance]:
-        return [each for each in self.cloud.instances() if each.alive]
-
-
-class ListsTheEnded(Sound):
-    def list_owned(self, install: str) -> Sequence[Instance]:
-        return [each for each in self.cloud.instances() if each.tags.get("tradewind-install") == install]
-
-
-class LosesTags(Sound):
-    def list_owned(self, install: str) -> Sequence[Instance]:
-        return [replace(each, tags={}) for each in super().list_owned(install)]
-
-
-class KeepsWhatIsNotRenewed(Sound):
-    """Machines have no time to live."""
-
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        return super().launch(replace(spec, time_to_live_s=None))
-
-
-class RenewsNothing(Sound):
-    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
-        return None
-
-
-class RenewsAll(Sound):
-    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
-        super().renew([each.id for each in self.cloud.instances()], time_to_live_s)
-
-
-class RenewsTheEnded(Changed):
-    def change(self, found: Instance) -> Instance:
-        renewed = found.id in self.cloud.__dict__.get("renewed", ())
-        return replace(found, state=InstanceState.RUNNING) if renewed else found
-
-    def renew(self, instance_ids: Sequence[str], time_to_live_s: int) -> None:
-        self.cloud.__dict__.setdefault("renewed", set()).update(instance_ids)
-        super().renew(instance_ids, time_to_live_s)
-
-
-class NeverEnds(Sound):
-    def terminate(self, instance_id: str) -> None:
-        return None
-
-
-class EndsAll(Sound):
-    def terminate(self, instance_id: str) -> None:
-        for each in self.cloud.instances():
-            super().terminate(each.id)
-
-
-class EndsOnlyOnce(Sound):
-    """The second time, and for what it does not know, it complains."""
-
-    def terminate(self, instance_id: str) -> None:
-        found = self.cloud.instance(instance_id)
-        asked = self.cloud.__dict__.setdefault("asked", set())
-        if found is None or instance_id in asked:
-            raise NotFoundError(instance_id)
-        asked.add(instance_id)
-        super().terminate(instance_id)
-
-
-class EndsOnlyItsOwn(Sound):
-    """What another client launched is unknown to it."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._own: set[str] = set()
-
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        ids = super().launch(spec)
-        self._own |= {*ids}
-        return ids
-
-    def terminate(self, instance_id: str) -> None:
-        if instance_id in self._own:
-            super().terminate(instance_id)
-
-
-class ForgetsTheEnded(Sound):
-    """After ten minutes."""
-
-    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
-        seen_ms, now_ms = self.cloud.__dict__.setdefault("ended", {}), self._clock.now_ms()
-        found = list(super().describe(instance_ids))
-        for each in found:
-            if not each.alive:
-                seen_ms.setdefault(each.id, now_ms)
-        return [each for each in found if seen_ms.get(each.id, now_ms) > now_ms - 600_000]
-
-
-class RaisesForTheUnknown(Sound):
-    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
-        if any(self.cloud.instance(each) is None for each in instance_ids):
-            raise NotFoundError("no such machine")
-        return super().describe(instance_ids)
-
-
-class HidesAllForOneUnknown(Sound):
-    def describe(self, instance_ids: Sequence[str]) -> Sequence[Instance]:
-        found = super().describe(instance_ids)
-        return found if len(found) == len(instance_ids) else []
-
-
-class OffersTwice(Sound):
-    def offers(self) -> Sequence[Offer]:
-        return [*super().offers(), *super().offers()]
-
-
-class HasNoPrice(Sound):
-    def prices(self) -> Sequence[PricePoint]:
-        return list(super().prices())[1:]
-
-
-class HasNoPast(Sound):
-    def price_history(self, since_ms: int) -> Sequence[PricePoint]:
-        return [each for each in super().price_history(since_ms) if each.effective_at_ms > since_ms]
-
-
-class RoundsItsBill(Sound):
-    def bill_nano_usd(self, instance_id: str) -> int:
-        return round(super().bill_nano_usd(instance_id), -9)
-
-
-class BillsTheUnknown(Sound):
-    def bill_nano_usd(self, instance_id: str) -> int:
-        return super().bill_nano_usd(instance_id) if self.cloud.instance(instance_id) else 0
-
-
-class MetersNothing(Sound):
-    def meter(self, instance_id: str, usage: Usage) -> None:
-        return None
-
-
-class ReplacesAnyClaim(Sound):
-    def replace_claim(self, install: str, present: str | None, word: str) -> bool:
-        return super().replace_claim(install, super().claim(install), word)
-
-
-class ClassifiesNothing(Sound):
-    def classify(self, error: BaseException) -> ProviderError:
-        return error  # type: ignore[return-value]
-
-
-class LeavesNetworks(Sound):
-    def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
-        return None
-
-
-class CutsNetworks(Sound):
-    def tear_down(self, install: str, progress: Callable[[str], None]) -> None:
-        self._made().pop(install, None)
-
-
-class NeedsNoNetwork(Sound):
-    def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
-        self._made().setdefault(spec.tags["tradewind-install"], 0)
-        return super().launch(spec)
-
-
-class AsksOneZone(Sound):
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        return super().launch_any(replace(spec, also=()))
-
-
-class LaunchesOneAlone(Sound):
-    """Without saying that it cannot ask for several."""
-
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        try:
-            return super().launch_any(spec)
-        except NotTogetherError:
-            return super().launch_any(replace(spec, also=()))
-
-
-class LaunchesInEachZone(Sound):
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        for number, other in enumerate(spec.also):
-            super().launch_any(replace(spec, token=f"{spec.token}.{number}", offer_id=other, also=()))
-        return super().launch_any(spec)
-
-
-class ForgetsWhereItLanded(Sound):
-    """Every call asks anew, in the zones of this one."""
-
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        number = self.cloud.__dict__["number"] = self.cloud.__dict__.get("number", 0) + 1
-        return super().launch_any(replace(spec, token=f"{spec.token}.{number}" if number > 1 else spec.token))
-
-
-class AsksOneType(Sound):
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        kind = OfferId.parse(spec.offer_id).instance_type
-        also = tuple(each for each in spec.also if OfferId.parse(each).instance_type == kind)
-        return super().launch_any(replace(spec, also=also))
-
-
-class MixesTypesWithoutSayingSo(Sound):
-    @property
-    def mixes_types(self) -> bool:
-        return False
-
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        return super().launch_any(replace(spec, also=()))
-
-
-class SplitsGangs(Sound):
-    """Each machine where there is room."""
-
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        tokens = [f"{spec.token}.{number}" for number in range(spec.count)]
-        parts = [super(SplitsGangs, self).launch_any(replace(spec, token=token, count=1)) for token in tokens]
-        return Landed(parts[-1].offer_id, tuple(each for part in parts for each in part.instance_ids))
-
-
-class SaysNothingOfCapacity(Sound):
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        try:
-            return super().launch_any(spec)
-        except CapacityError as error:
-            raise UnavailableError(str(error)) from error
-
-
-class TakesQuotaForCapacityAnywhere(Sound):
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        try:
-            return super().launch_any(spec)
-        except QuotaError as error:
-            raise CapacityError(str(error)) from error
-
-
-class TakesAnyOffersForAToken(Sound):
-    def launch_any(self, spec: LaunchSpec) -> Landed:
-        try:
-            return super().launch_any(spec)
-        except ConflictError:
-            (found, *_) = self.cloud.found(spec.token, "alpha")
-            return Landed(found.offer_id, (found.id,))
-
 
 FAILS: dict[str, type[FakeProvider]] = {
     "a_claim_is_replaced_only_by_who_knows_it": ReplacesAnyClaim,
