@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.trainers.simulated_run import JOB, SimulatedRun
 from trainers.checkpoint import store
 from trainers.control import ControlDirectory, Progress
 from trainers.spec import TrainerSpec
@@ -154,3 +155,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory, nursery: subprocess.Popen[str
         outcomes[way] = job.run(**({"modes": True} if way == "modes" else {"clear": way}))
         assert outcomes[way].status == "finished", outcomes[way].log
     return outcomes
+
+
+@pytest.fixture
+def run(tmp_path):
+    store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
+    return SimulatedRun(tmp_path)

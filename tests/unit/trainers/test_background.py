@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from tests.unit.trainers.conftest import HERE
-from tests.unit.trainers.test_session import SimulatedRun
+from tests.unit.trainers.simulated_run import SimulatedRun
 from trainers.checkpoint import store
 from trainers.checkpoint.background import ENDED, Background, Ended, Snapshot
 from trainers.checkpoint.background_process import Settings, available_bytes

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.trainers.simulated_run import JOB, SimulatedRun
 from tests.unit.trainers.test_background import Beside, until
-from tests.unit.trainers.test_session import JOB, SimulatedRun
 from trainers.checkpoint import store
 from trainers.checkpoint.background import Background
 from trainers.checkpoint.background_process import Settings
