@@ -16,8 +16,8 @@ from orchestrator.services.caller import Caller
 from orchestrator.services.jobs.commands import resume
 from providers.money import usd
 from tests.rig.wanted import train_spec
+from tests.sim.grouped import grouped
 from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, SimulatedInstallation, check_truth
-from tests.sim.test_groups import grouped
 
 TURN_S = 60.0  # several times of what a change of machines takes
 CHANGE_S = 15.0  # to save, end a machine and start the next one takes less here
