@@ -29,7 +29,7 @@ def test_the_engine_writes_to_the_store_as_its_leader_only() -> None:
     assert [where for where, call in writes if not call.args] == []
 
 
-def test_whoever_polls_for_the_engine_gives_its_leadership() -> None:
+def test_a_poll_for_the_engine_is_given_its_leadership() -> None:
     polls = [*calls("collect"), *calls("record")]
     assert len(polls) >= 4  # engine.machines.collect.collect_from cannot be called without it
     assert [where for where, call in polls if len(call.args) < 2] == []

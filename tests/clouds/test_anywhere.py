@@ -49,7 +49,7 @@ def anywhere(account: Account, installation: Installation, usd: str, **changes: 
     return view, rendered(view, Screen())
 
 
-def test_the_saving_of_each_cloud_is_told_with_its_share_and_the_age_of_prices(
+def test_the_saving_of_each_cloud_is_shown_with_its_share_and_the_age_of_prices(
     account: Account, installation: Installation
 ) -> None:
     view, told = anywhere(account, installation, "2.9")
@@ -97,7 +97,7 @@ def test_a_region_that_could_be_added_to_an_enabled_cloud_is_named_with_its_sett
         assert f"adding {each.regions[0]} to providers.aws.regions would save about $" in told
 
 
-def test_a_saving_that_is_not_known_is_not_told(account: Account, installation: Installation) -> None:
+def test_a_saving_that_is_not_known_is_not_reported(account: Account, installation: Installation) -> None:
     simulated = replace(installation, providers={})
     for used, changes, reason in (
         (installation, {"expected": None}, "the speed is not known"),

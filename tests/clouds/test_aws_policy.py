@@ -245,14 +245,14 @@ def test_doctor_compares_the_families_that_an_image_is_for_with_the_configured_t
     assert "providers.aws.image" in wrong.remedy
 
 
-def test_without_credentials_one_is_told_where_they_come_from(account: Account) -> None:
+def test_without_credentials_the_error_says_where_they_come_from(account: Account) -> None:
     (found,) = access(account.login(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY=""), SETTINGS)
     assert "no AWS credentials were found" in found.detail
     assert "aws configure" in found.remedy
 
 
 @pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_a_wrong_key_is_told_from_a_missing_permission(account: Account, name: str) -> None:
+def test_a_wrong_key_is_distinguished_from_a_missing_permission(account: Account, name: str) -> None:
     (found,) = account.checks(**{name: "AKIAWRONGWRONGWRONG1"}).values()
     assert (found.what, found.works) == ("identity", False)
     assert "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in found.remedy

@@ -60,7 +60,7 @@ def prices(result: PollResult) -> dict[str, float]:
     return {point.offer_id.split("/", 3)[3]: point.nano_usd_per_hour / 1e9 for point in result.points}
 
 
-def test_spot_and_on_demand_are_told_by_the_end_of_the_name(server):
+def test_spot_and_on_demand_are_distinguished_by_the_end_of_the_name(server):
     cloud(server, row("eastus", H100, 98.32), row("eastus", H100, 20.5, spot=True))
     result = poll(server)
     assert prices(result) == {f"{H100}/on_demand": 98.32, f"{H100}/spot": 20.5}
@@ -190,7 +190,7 @@ def test_a_row_without_an_end_or_without_a_zone_is_read_by_utc(server, monkeypat
     "field",
     [{"effectiveStartDate": "0001-01-01T00:00:00Z"}, {"isPrimaryMeterRegion": "false"}, {"effectiveEndDate": "soon"}],
 )
-def test_a_row_whose_force_cannot_be_told_is_malformed(server, field):
+def test_a_row_whose_force_cannot_be_determined_is_malformed(server, field):
     cloud(server, row("eastus", H100, 12.0, **field))
     assert flags(poll(server)) == [("malformed", f"azure/eastus/{H100}")]
 
@@ -469,7 +469,7 @@ def test_without_credentials_the_error_says_how_to_get_them():
     assert "az login" in failed.hint
 
 
-def test_the_account_is_told_what_it_may_read(arm):
+def test_the_report_says_what_the_account_may_read(arm):
     machines, connections = arm
     machines.serve(AzureCloud(skus=[resource_sku(H100, "eastus")], denied={"Microsoft.ResourceGraph/resources/read"}))
     found = access(connections, prices="https://127.0.0.1:9/api/retail/prices")

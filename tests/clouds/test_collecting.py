@@ -161,7 +161,7 @@ class FullDisk(Kept):
         super().ended(poll)
 
 
-def test_what_a_full_disk_could_not_keep_is_told_again(server):
+def test_what_a_full_disk_could_not_keep_is_reported_again(server):
     server.serve(AzureCloud([row("eastus", H100, 98.0), row("westus", H100, 90.0)]))
     sink = FullDisk()
     collecting = collector(sink, azure(server, "eastus", "westus"))

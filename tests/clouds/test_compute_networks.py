@@ -92,7 +92,7 @@ def test_making_and_removing_goes_on_after_any_call_that_failed(
     assert names_of(project) == sorted(expected)
 
 
-def test_what_takes_long_is_told_and_goes_on(project: Project) -> None:
+def test_what_takes_long_is_reported_and_goes_on(project: Project) -> None:
     project.gce.networks.takes_s = 60
     with pytest.raises(UnavailableError, match="is being created"):
         project.connect().set_up("tw-2", lambda _: None)

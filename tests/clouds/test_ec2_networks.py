@@ -171,7 +171,7 @@ def test_a_region_that_is_not_enabled_is_named(bare: Account) -> None:
     assert "enable-region" in raised.value.hint
 
 
-def test_what_is_left_in_a_region_that_is_no_longer_configured_is_told_and_removed(bare: Account) -> None:
+def test_what_is_left_in_a_region_that_is_no_longer_configured_is_reported_and_removed(bare: Account) -> None:
     bare.connect().set_up("tw-1", quiet)
     here, there = bare.connect(regions=REGIONS[:1]).networks("tw-1")
     assert (here.ready, there.ready, there.wanted) == (True, False, False)
@@ -319,7 +319,7 @@ def test_doctor_says_what_is_there_and_what_makes_the_rest(bare: Account, instal
     assert "tradewind down --cloud aws" in there.fix
 
 
-def test_errors_of_the_cloud_are_told_with_their_remedy(bare: Account, installation: Installation) -> None:
+def test_errors_of_the_cloud_are_reported_with_their_remedy(bare: Account, installation: Installation) -> None:
     bare.ec2.denied = {"CreateVpc"}
     told = run("up", "--cloud", "aws", code=5)["error"]
     assert "CreateVpc: UnauthorizedOperation" in told["message"]

@@ -129,7 +129,7 @@ def test_a_file_that_is_no_key_is_named(login: Login, text: str | None, said: st
         ("Invalid JWT Signature.", "the key of the service account was deleted", "service-accounts keys create"),
     ],
 )
-def test_a_key_of_no_account_is_told_from_a_login_that_is_over(
+def test_a_key_of_no_account_is_distinguished_from_a_login_that_is_over(
     login: Login, description: str, said: str, remedy: str
 ) -> None:
     login.service_account()

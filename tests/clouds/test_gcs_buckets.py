@@ -135,7 +135,7 @@ def test_a_bucket_that_another_installation_makes_at_the_same_moment_is_not_said
     assert project.gce.buckets.rows[NAME]["labels"] == {"tradewind-install": "tw-2"}
 
 
-def test_a_bucket_that_may_not_be_looked_at_is_told_from_one_of_somebody_else(project: Project) -> None:
+def test_a_bucket_that_may_not_be_looked_at_is_distinguished_from_one_of_somebody_else(project: Project) -> None:
     make(project)
     project.gce.granted = frozenset({"storage.buckets.create"})
     with pytest.raises(PermissionDeniedError) as raised:

@@ -47,7 +47,7 @@ def test_spot_not_clearly_below_on_demand_is_payable_and_not_to_be_chosen():
     assert judged(judge, at(ELSEWHERE, 11.0)) == [], "another region has another on-demand price"
 
 
-def test_what_has_passed_by_the_time_it_is_told_bars_no_offer() -> None:
+def test_what_has_passed_by_the_time_it_is_reported_bars_no_offer() -> None:
     """A history with a spike in it, as a first poll or one after a pause brings: only the present is a choice."""
     judge = Judge([(ON_DEMAND, at(ON_DEMAND, 10.0))])
     spike, fell = at(SPOT, 12.0, 1000), at(SPOT, 3.0, 2000)

@@ -118,7 +118,7 @@ class TestAzure(ProviderContract):
         assert vm.ended_at is not None
         assert ended.billed_to_ms == round(vm.ended_at.timestamp() * 1000)
 
-    def test_whoever_lists_machines_deletes_those_whose_time_is_over(self) -> None:
+    def test_listing_machines_deletes_those_whose_time_is_over(self) -> None:
         """So the billing of a forgotten machine ends with the next sweep."""
         provider = self.connect()
         provider.launch(self.spec(time_to_live_s=3600))

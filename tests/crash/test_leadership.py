@@ -55,7 +55,7 @@ def test_a_deposed_leader_changes_nothing(home: SimulatedInstallation) -> None:
 
 
 @pytest.mark.parametrize("step", [step for step in STEP_ORDER if step is not Step.DONE])
-def test_whoever_takes_over_in_the_middle_of_a_move_completes_it(home: SimulatedInstallation, step: Step) -> None:
+def test_a_leader_that_takes_over_in_the_middle_of_a_move_completes_it(home: SimulatedInstallation, step: Step) -> None:
     job = home.submit(steps=40)
     home.until_step(job, 5)
     home.faults.inject("launch", Fault.NO_ANSWER)
@@ -167,7 +167,7 @@ def sleeps_at(home: SimulatedInstallation, edge: int) -> Nap[bool] | None:
 
 @pytest.mark.parametrize("edge", range(1, MOMENTS, GATE_EVERY))
 @pytest.mark.parametrize("acts_s", [0.0, 40.0], ids=["at once", "much later"])
-def test_whoever_is_deposed_in_the_middle_of_a_pass_finds_the_door_closed(
+def test_a_leader_that_is_deposed_in_the_middle_of_a_pass_can_write_nothing_more(
     home: SimulatedInstallation, edge: int, acts_s: float
 ) -> None:
     nap = sleeps_at(home, edge)

@@ -142,7 +142,7 @@ def test_a_secret_reaches_the_trainer_and_no_file(tradewind: Tradewind, submitte
     assert (found.returncode, found.stdout) == (1, "")
 
 
-def test_a_secret_comes_from_the_submitter_and_not_from_whoever_started_the_control_plane(
+def test_a_secret_comes_from_the_submitter_and_not_from_the_user_who_started_the_control_plane(
     tradewind: Tradewind, submitted: Callable[[str], str]
 ) -> None:
     job = tradewind.ended(submitted("plain"), "finished")

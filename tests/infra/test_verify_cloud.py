@@ -70,14 +70,14 @@ def test_everything_is_asked_and_everything_is_ended(tmp_path: Path) -> None:
     assert "8 passed, 0 failed" in shown
 
 
-def test_what_fails_is_told_and_everything_is_ended_nevertheless(tmp_path: Path) -> None:
+def test_what_fails_is_reported_and_everything_is_ended_nevertheless(tmp_path: Path) -> None:
     code, shown, calls = verify(tmp_path, "gcp", "s3://my-bucket/verify", "--yes", fails="submit")
     assert code == 1
     assert "FAILED: a job runs on a rented machine" in shown
     assert calls[-3:] == ["down --force", "nodes --output json", "down --cloud gcp"]
 
 
-def test_a_machine_that_is_left_is_told(tmp_path: Path) -> None:
+def test_a_machine_that_is_left_is_reported(tmp_path: Path) -> None:
     code, shown, _ = verify(tmp_path, "aws", "s3://b/verify", "--yes", nodes='{"nodes": [{"instance_id": "i-1"}]}')
     assert code == 1
     assert "a machine is left" in shown

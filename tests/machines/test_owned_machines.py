@@ -506,7 +506,7 @@ def test_a_command_of_a_person_goes_on_when_a_request_is_not_answered(lab: Labor
     assert shell.returncode == 0
 
 
-def test_what_is_found_on_a_host_is_told_with_the_difference_of_the_clocks(lab: Laboratory, tmp_path: Path) -> None:
+def test_what_is_found_on_a_host_is_reported_with_the_difference_of_the_clocks(lab: Laboratory, tmp_path: Path) -> None:
     owner = Owner(lab, tmp_path, "one", gpu="RTX-4090", gpus=2, slots=2)
     owner.launch()
     found = owner.cloud.examine("one")

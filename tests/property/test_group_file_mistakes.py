@@ -130,7 +130,7 @@ def with_mistakes(mistakes: list[tuple[str, str]]) -> str:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(MISTAKES), min_size=1, max_size=6, unique_by=lambda each: each[0].strip()))
-def test_several_mistakes_are_told_as_each_of_them_alone(mistakes: list[tuple[str, str]]) -> None:
+def test_several_mistakes_are_reported_as_each_of_them_alone(mistakes: list[tuple[str, str]]) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text("def main(lr=1, **others):\n    pass\n")

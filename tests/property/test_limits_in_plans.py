@@ -111,7 +111,7 @@ def test_a_late_job_is_expected_within_its_budget_where_an_offer_surely_is() -> 
     assert late > 10
 
 
-def test_a_rejected_offer_is_said_to_be_as_late_and_as_dear_as_is_shown_of_it() -> None:
+def test_a_rejected_offer_is_said_to_be_as_late_and_as_expensive_as_is_shown_of_it() -> None:
     found, unit_s = {"late": 0, "dear": 0}, {"s": 1, "min": 60, "h": 3600, "days": 86_400, "years": 365.25 * 86_400}
     said_late = re.compile(r"(?<!could )finish ([\d.,]+) (s|min|h|days|years) after the deadline(?! without)")
     for seed in range(CASES):

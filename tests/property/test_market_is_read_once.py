@@ -161,7 +161,7 @@ writes = st.tuples(
     st.lists(st.tuples(which, prices, st.integers(0, 20)), max_size=12),
     st.lists(st.tuples(st.lists(writes, max_size=3), minutes, st.sets(which, max_size=2)), min_size=1, max_size=6),
 )
-def test_a_market_brought_up_to_date_is_the_market_read_anew(store, config, history, rounds):
+def test_a_market_brought_up_to_date_is_the_market_read_from_scratch(store, config, history, rounds):
     reader, now_ms = MarketReader(), T0
     with undone(store) as tx:
         for cloud in ("aws", "fake", "gcp"):

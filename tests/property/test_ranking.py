@@ -206,7 +206,7 @@ def test_by_price_alone_the_cheapest_are_those_of_a_scan(scene, capacity, region
         assert cheapest(spec, scene.market, count, limits=MoveLimits()) == [offer_id for _, offer_id in fitting[:count]]
 
 
-def test_a_large_market_is_told_by_its_best_its_nearest_misses_and_counts(scene):
+def test_a_large_market_is_summarised_by_its_best_its_nearest_misses_and_counts(scene):
     demand = scene.demand(CHEAPEST, resources=Resources(gpus=(GpuRequest("H100", 8),)), where=Where(regions=("r0",)))
     (placement,) = decide([demand], scene.market, scene.book, {}).placements
     assert len(placement.alternatives) < 15

@@ -158,7 +158,7 @@ def test_what_a_plan_counts_for_a_move_is_what_the_ledger_books_when_it_is_made(
     check_truth(home)
 
 
-def test_what_is_known_of_checkpoints_is_told_again_until_their_provider_has_heard_it(
+def test_what_is_known_of_checkpoints_is_reported_again_until_their_provider_has_received_it(
     home: SimulatedInstallation,
 ) -> None:
     job = home.submit(steps=60)

@@ -94,7 +94,7 @@ def test_of_a_store_and_its_fresh_copy_only_one_continues(home: SimulatedInstall
     copy.store.close()
 
 
-def test_a_copy_that_is_told_to_take_over_does_and_the_other_stops(
+def test_a_copy_that_is_ordered_to_take_over_does_and_the_other_stops(
     home: SimulatedInstallation, elsewhere: Path
 ) -> None:
     copy = adopted_copy(home, elsewhere)
@@ -149,7 +149,7 @@ def test_a_provider_that_does_not_answer_holds_a_new_control_plane_up_for_a_minu
     check_truth(home)
 
 
-def test_a_machine_that_this_store_did_not_rent_is_told_of_once_and_left_alone(home: SimulatedInstallation) -> None:
+def test_a_machine_that_this_store_did_not_rent_is_reported_once_and_left_alone(home: SimulatedInstallation) -> None:
     stray = LaunchSpec("stray", CHEAP.id, "", {"tradewind-install": home.store.install_id, "tradewind-run": "run_x"})
     (stray_id,) = home.cloud.launch(stray, home.clock.now_ms()).instance_ids
     foreign = LaunchSpec("foreign", CHEAP.id, "", {"tradewind-install": "somebody else's"})

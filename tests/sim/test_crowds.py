@@ -57,7 +57,7 @@ def test_a_decision_that_the_store_prevented_is_made_when_it_works_again(home: S
     home.until(lambda: len(home.migrations(job)) == 2, limit_s=10)
 
 
-def test_the_market_is_not_read_anew_for_each_decision_while_a_job_trains_on_what_is_no_longer_sold(
+def test_the_market_is_not_read_again_for_each_decision_while_a_job_trains_on_what_is_no_longer_sold(
     home: SimulatedInstallation,
 ) -> None:
     there = home.submit("there", steps=400, where=Where(regions=(CHEAP.region,)))

@@ -223,7 +223,7 @@ def test_preemptions_in_a_row_at_the_same_step_are_not_a_failure(home: Simulated
     assert failures(home, job) == 0
 
 
-def test_a_run_that_stands_still_is_told_of_once_with_its_stacks_and_then_failed(install: Install) -> None:
+def test_a_run_that_stands_still_is_reported_once_with_its_stacks_and_then_failed(install: Install) -> None:
     home = install(overrides=STALLS)
     job = home.submit(steps=30, retries=1)
     home.site.raise_at(job.id, 12)
@@ -278,7 +278,7 @@ STANDS: list[tuple[dict[str, object], float, float]] = [
 
 
 @pytest.mark.parametrize(("said", "report_s", "fail_s"), STANDS)
-def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_told_of_and_then_failed(
+def test_a_hang_before_the_first_step_in_a_save_or_after_the_last_step_is_reported_and_then_failed(
     install: Install, said: dict[str, object], report_s: float, fail_s: float
 ) -> None:
     home = install(overrides=OUTSIDE)

@@ -138,7 +138,7 @@ def test_nobody_gives_way_to_a_job_that_pauses_before_its_next_try(install: Inst
     assert home.job(first).state == "running"
 
 
-def test_a_control_plane_that_starts_anew_goes_on_with_the_turns(install: Install) -> None:
+def test_a_control_plane_that_is_restarted_goes_on_with_the_turns(install: Install) -> None:
     home = rented(install, 1)
     jobs = grouped(home, "max-min-fairness", 2, 120)
     for _ in range(6):

@@ -133,7 +133,7 @@ def test_a_job_that_is_resumed_says_for_which_jobs_it_still_waits(home: Simulate
     assert said == "b waits until a finished; then it starts on the best offer"
 
 
-def test_a_control_plane_that_starts_anew_keeps_the_order(home: SimulatedInstallation) -> None:
+def test_a_control_plane_that_is_restarted_keeps_the_order(home: SimulatedInstallation) -> None:
     a, b = grouped(home, "ab")
     home.until_state(a, "running")
     home.tick(down_s=1.0)

@@ -450,7 +450,7 @@ def test_three_machines_that_one_outage_takes_shut_their_offer_as_long_as_one(ho
     assert market.backed_off_until[row] - market.backed_off_at[row] == BACKOFF_MS
 
 
-def test_a_run_is_told_the_hazard_of_its_offer_and_again_when_that_has_changed(home: SimulatedInstallation) -> None:
+def test_a_run_learns_the_hazard_of_its_offer_and_again_when_that_has_changed(home: SimulatedInstallation) -> None:
     home.clock.factor = 600.0
     job = home.submit(steps=20_000, expected=Expected(GpuRequest("V100"), 1.0))
     run = home.until_step(job, 2)

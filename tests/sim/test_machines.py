@@ -210,7 +210,7 @@ class Mad(FakeProvider):
         return [replace(each, billed_from_ms=self.at_ms) if each.id == self.victim else each for each in found]
 
 
-def test_a_bill_that_cannot_be_is_told_of_and_not_booked_and_the_job_finishes(home: SimulatedInstallation) -> None:
+def test_an_impossible_bill_is_reported_and_not_booked_and_the_job_finishes(home: SimulatedInstallation) -> None:
     jobs = [home.submit(name, steps=20) for name in ("one", "two")]
     run = home.until_step(jobs[0], 3)
     provider = Mad(home.clock, cloud=home.cloud)

@@ -25,7 +25,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(traits._OF, "fake", replace(traits.traits_of("fake"), shares_host=False))
 
 
-def test_a_machine_of_another_host_is_told_where_its_files_are_and_no_folder_of_this_one(
+def test_a_machine_of_another_host_is_given_the_place_of_its_files_and_no_folder_of_this_one(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare: Callable[..., None] = home.site.prepare

@@ -441,7 +441,7 @@ def named_budget(said: str) -> str:
 
 
 @pytest.mark.parametrize("new_price", ["1.00", "4.00", "9.00"])
-def test_a_budget_that_is_named_as_enough_is_enough_whoever_names_it(
+def test_a_budget_that_is_named_as_enough_is_enough_wherever_it_is_named(
     home: SimulatedInstallation, new_price: str
 ) -> None:
     """The report of a job at risk, the reason of its pause, and the answer to a budget that is still too small. At the

@@ -164,7 +164,7 @@ def test_a_cancelled_job_leaves_no_standby(home: SimulatedInstallation) -> None:
     check_truth(home)
 
 
-def test_no_room_for_a_spare_is_told_once_and_the_job_trains_on(install: Install) -> None:
+def test_no_room_for_a_spare_is_reported_once_and_the_job_trains_on(install: Install) -> None:
     home = install(overrides={"limits.max_instances": 1})
     job = home.submit(steps=40, standby="warm")
     home.settle()

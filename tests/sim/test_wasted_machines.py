@@ -89,7 +89,7 @@ def test_a_job_whose_placements_are_all_wasted_pauses_and_says_what_to_change_an
     sound(home)
 
 
-def test_a_resumed_job_begins_anew_with_every_offer(home: SimulatedInstallation) -> None:
+def test_a_resumed_job_begins_again_with_every_offer(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40)
     home.site.restore_takes(job.id, NEVER_S)
     home.until(lambda: home.job(job).state == "paused", limit_s=4 * 3600.0, stride_s=30.0)

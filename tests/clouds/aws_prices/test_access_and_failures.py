@@ -160,7 +160,7 @@ def test_placement_scores_are_optional_and_fewer_than_three_types_are_refused(se
     assert isinstance(source.poll("global", NOW, None).error, ThrottledError)
 
 
-def test_the_account_is_told_what_it_may_read_and_which_line_is_missing(server, connections):
+def test_the_report_says_what_the_account_may_read_and_which_line_is_missing(server, connections):
     server.serve(cloud(Change(P4D, 0, NOW, "9"), denied={"DescribeInstanceTypeOfferings", "GetProducts"}))
     found = {finding.what: finding for finding in access(connections)}
     assert found["identity"].detail.endswith("user/prices")

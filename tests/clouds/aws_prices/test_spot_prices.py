@@ -152,7 +152,7 @@ def test_a_type_without_a_spot_row_is_not_offered_as_spot(server, spot):
     ("gpu", "mib", "canonical"),
     [("A100", 40960, "A100-40GB"), ("A100", 81920, "A100-80GB"), ("H100", 81920, "H100"), ("V100", 16384, "V100")],
 )
-def test_a_gpu_is_told_by_its_name_and_memory(server, spot, gpu, mib, canonical):
+def test_a_gpu_is_recognised_by_its_name_and_memory(server, spot, gpu, mib, canonical):
     kind = AwsType(P4D, gpu, 8, mib)
     server.serve(AwsCloud({"us-east-1": region(Change(P4D, 0, NOW - HOUR, "9.0"))}, {P4D: kind}))
     (offer,) = spot.poll("us-east-1", NOW, None).offers

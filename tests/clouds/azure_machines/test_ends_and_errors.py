@@ -185,7 +185,7 @@ def test_an_end_of_which_azure_does_not_say_the_time_is_when_it_was_seen(account
 
 
 @pytest.mark.parametrize(("late_s", "reason"), [(0, EndReason.EXPIRED), (-300, EndReason.FAILED)])
-def test_a_machine_that_shuts_down_is_deleted_by_whoever_looks(
+def test_a_machine_that_shuts_down_is_deleted_by_the_next_look(
     account: Account, late_s: int, reason: EndReason
 ) -> None:
     provider = account.connect()

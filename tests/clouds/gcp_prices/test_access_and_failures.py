@@ -225,7 +225,7 @@ def test_a_project_without_access_to_history_loses_only_that(server, connections
     assert len(poll().points) == 2
 
 
-def test_the_account_is_told_what_it_may_read(server, connections, poll):
+def test_the_report_says_what_the_account_may_read(server, connections, poll):
     server.serve(cloud(A2, denied={"acceleratorTypes"}))
     found = access(connections, server.url)
     assert [finding.what for finding in found if not finding.works] == ["accelerators"]

@@ -60,7 +60,7 @@ def test_local_ssd_is_part_of_the_price_and_priced_by_the_month(server, poll):
     assert prices(poll())["a3-highgpu-8g/on_demand"] == pytest.approx(208 * 0.02 + 1872 * 0.002 + 72 + ssd, abs=1e-5)
 
 
-def test_spot_local_ssd_is_told_by_its_description_because_it_is_filed_as_on_demand(server, poll):
+def test_spot_local_ssd_is_recognised_by_its_description_because_it_is_filed_as_on_demand(server, poll):
     ultra = GcpMachine("a2-ultragpu-1g", "nvidia-a100-80gb", 1, 12, 170 * 1024, ssds=1)
     skus = [
         *parts("A2", 0.03, 0.004, [HERE]),

@@ -53,7 +53,7 @@ def test_pairs_start_together_and_savings_add_up(scenario, played):
     assert all(run.outcomes.keys() == {row.policy for row in view.policies} for run in played)
 
 
-def test_what_another_kind_of_machine_saves_is_told_apart(tmp_path):
+def test_what_another_kind_of_machine_saves_is_shown_apart(tmp_path):
     market = EXAMPLES / "made-up"
     (tmp_path / "mixed.yaml").write_text(
         f"""
@@ -104,7 +104,7 @@ def test_processes_change_nothing(scenario, played):
     assert reported == [(1, 2), (2, 2)]
 
 
-def test_a_policy_that_fails_is_told_and_the_others_go_on(scenario, monkeypatch):
+def test_a_policy_that_fails_is_reported_and_the_others_go_on(scenario, monkeypatch):
     class Broken:
         name = "broken"
 

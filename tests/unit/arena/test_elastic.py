@@ -54,7 +54,7 @@ def test_with_rounds_and_restarts_it_costs_a_tenth_more_at_most_and_a_third_less
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_whoever_could_be_on_time_is(data: st.DataObject) -> None:
+def test_every_job_that_could_be_on_time_is(data: st.DataObject) -> None:
     """On its fastest way, with one start. No job costs less than its plan without overheads."""
     ways = data.draw(st.integers(1, 4))
     number = st.floats(0.05, 20, allow_subnormal=False)

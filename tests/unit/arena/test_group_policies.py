@@ -52,7 +52,7 @@ def test_a_job_of_more_weight_ends_first() -> None:
     assert results(even, "only=1", "max-min-fairness")["max-min-fairness"].late == 1
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told = []
     backtest(
         trace([[1.0]] * 2, [1.0, 2.0], [9.0, 9.0]),

@@ -173,7 +173,7 @@ def test_a_mark_of_the_encoding_is_no_part_of_a_column(tmp_path: Path) -> None:
     assert len(read(tmp_path, "10,A3C,100", head="\ufeffarrival_s,job_type,total_steps").jobs.at_s) == 1
 
 
-def test_a_trace_that_does_not_exist_is_told_before_its_table(tmp_path: Path) -> None:
+def test_a_trace_that_does_not_exist_is_reported_before_its_table(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         read_jobs(tmp_path / "nix.csv", tmp_path / "throughputs.csv", ("v100",))
     (problem,) = caught.value.problems

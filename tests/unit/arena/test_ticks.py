@@ -41,7 +41,7 @@ def test_a_policy_reaches_what_it_may_call_and_nothing_else():
     assert nosy.names == {"try_launch", "probe", "terminate"}
 
 
-def test_the_speed_told_is_the_speed_played():
+def test_the_reported_speed_is_the_speed_played():
     script = Script(launch(1))
     done = play(script, task(2, 4, 0), trace([[1] * 4] * 2, speed=(1.0, 1.23456)).window(0, 4))
     assert script.market.speed == (1.0, 1.235)

@@ -356,7 +356,7 @@ def test_plan_dry_run_and_submit_agree_on_budgets(tradewind: Run, group: Path) -
     assert [tradewind(*way).exit_code for way in ways] == [0] * 3
 
 
-def test_a_budget_that_may_be_too_small_is_told_with_the_plan(tradewind: Run, group: Path) -> None:
+def test_a_budget_that_may_be_too_small_is_reported_with_the_plan(tradewind: Run, group: Path) -> None:
     view = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
     enough = view["enough_budget_nano_usd"]
     less = sum(each["least_budget_nano_usd"] + each["enough_budget_nano_usd"] for each in view["jobs"]) // 2

@@ -71,7 +71,7 @@ def test_an_offer_or_gpu_that_is_unknown_is_met_with_the_nearest(imported: Run) 
     assert imported("prices", "history", OFFER, "--since", "then").exit_code == 2
 
 
-def test_bad_rows_are_told_and_the_import_exits_with_8(tradewind: Run) -> None:
+def test_bad_rows_are_reported_and_the_import_exits_with_8(tradewind: Run) -> None:
     Path("prices.csv").write_text(
         HEAD + "aws,r,z,p5,H100,8,spot,dear,2026-01-01\naws,r,z,p5,H100,8,spot,8,2026-01-01\n"
     )
@@ -129,7 +129,7 @@ def test_a_feed_that_fails_is_marked_with_its_remedy_and_exits_with_8(tradewind:
     assert "hint: check the path of the feed" in status
 
 
-def test_regions_that_fail_alike_are_told_in_one_line(tradewind: Run, state: Path) -> None:
+def test_regions_that_fail_alike_are_reported_in_one_line(tradewind: Run, state: Path) -> None:
     installation = open_installation(load_config({"state_dir": str(state), "providers.enabled": "fake"}, environ={}))
     with installation.store.write() as tx:
         for region in ("eastus", "uksouth", "westus", "westus2", "westus3"):

@@ -31,7 +31,7 @@ def test_the_exit_code_is_that_of_the_command(
     assert asked == [("conv", 0, "ls", "-l"), ("conv", 1)]
 
 
-def test_a_command_that_a_signal_ended_is_told_as_shells_do(
+def test_a_command_that_a_signal_ended_is_reported_as_shells_do(
     tradewind: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Nodes, "shell", lambda *_, node: ("sh", "-c", "kill -9 $$"))

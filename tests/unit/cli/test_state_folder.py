@@ -163,7 +163,7 @@ def test_a_state_folder_that_cannot_be_created_is_reported(tradewind: Run, tmp_p
     assert "TRADEWIND_STATE_DIR" in result.stderr
 
 
-def test_mistakes_in_the_configuration_are_told_as_the_document_shows(tradewind: Run, tmp_path: Path) -> None:
+def test_mistakes_in_the_configuration_are_reported_as_the_document_shows(tradewind: Run, tmp_path: Path) -> None:
     (tmp_path / "tradewind.toml").write_text("[projects.vision]\nwieght = 2\n")
     refused = tradewind("queue")
     assert refused.exit_code == errors.SpecError.exit_code

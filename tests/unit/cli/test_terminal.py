@@ -106,7 +106,7 @@ def _shown(run: Run, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_jobs_of_one_name_can_be_told_apart_in_every_table(
+def test_jobs_of_one_name_can_be_distinguished_in_every_table(
     tradewind: Run, state: Path, past: Past, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:

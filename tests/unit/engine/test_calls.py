@@ -95,7 +95,7 @@ def test_a_place_has_so_many_slots_and_another_place_has_its_own() -> None:
     assert calls.may_begin("late", HERE, 0.0)
 
 
-def test_whoever_has_waited_longest_for_a_slot_comes_first_if_it_still_asks() -> None:
+def test_the_job_that_has_waited_longest_for_a_slot_comes_first_if_it_still_asks() -> None:
     calls, silent = _calls()
     for number in range(AT_ONCE):
         _begin(calls, str(number), 0.0)

@@ -120,7 +120,7 @@ def complaint(act: Callable[[FileCatalog, Path], object], root: Path) -> Checkpo
 
 
 @pytest.mark.parametrize("harm", [lost_fence, altered_fence, folder_that_is_a_file])
-def test_what_is_wrong_and_the_remedy_are_each_told_once(root: Path, harm: Callable[[Path], None]) -> None:
+def test_what_is_wrong_and_the_remedy_are_each_reported_once(root: Path, harm: Callable[[Path], None]) -> None:
     put(root, 5)
     harm(root)
     reported = [error for act in ACTS if (error := complaint(act, root)) is not None]

@@ -131,7 +131,7 @@ def test_silence_is_that_of_the_most_silent_machine() -> None:
     assert found.silent_s == 30.0
 
 
-def test_a_failure_is_told_with_its_machine_and_its_exit_status() -> None:
+def test_a_failure_is_reported_with_its_machine_and_its_exit_status() -> None:
     reports = [says("training", step=9), says("failed", error="ValueError: no", exit_status=-9, permanent=True)]
     found = combined(reports)
     assert found is not None

@@ -157,7 +157,7 @@ def test_secrets_are_sealed_to_each_machine(runtime: NodeRuntime, joined: list[M
         assert sealing.opened(machine.key, sealed, "run-1") == {"TOKEN": "a secret"}
 
 
-def test_every_machine_is_told_how_likely_it_is_lost(runtime: NodeRuntime, joined: list[Machine]) -> None:
+def test_every_machine_learns_how_likely_it_is_lost(runtime: NodeRuntime, joined: list[Machine]) -> None:
     ordered(runtime, lambda: runtime.prepare("run-1", "m", nodes=NODES))
     ordered(runtime, lambda: runtime.risk("run-1", Risk(0.5, 2.0)))
     runs = [machine.order().run for machine in joined]

@@ -167,7 +167,7 @@ def test_a_machine_joins_with_its_proof(runtime: NodeRuntime, machine: Machine) 
     until(lambda: runtime.joined("m"))
 
 
-def test_only_a_machine_with_the_folders_of_this_host_is_told_one(runtime: NodeRuntime, machine: Machine) -> None:
+def test_only_a_machine_with_the_folders_of_this_host_is_given_one(runtime: NodeRuntime, machine: Machine) -> None:
     files = JobFiles("jobs/i/job-1", "0" * 64)
     for run_id, given in (("run-1", None), ("run-2", files)):
         runtime.prepare(run_id, "m", files=given)

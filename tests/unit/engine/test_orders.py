@@ -146,7 +146,7 @@ def test_an_answer_that_was_lost_is_no_second_order(desk: Desk, monkeypatch: pyt
     assert desk.orders.idle
 
 
-def test_whoever_was_replaced_writes_nothing_more(desk: Desk, tmp_path: Path) -> None:
+def test_a_leader_that_was_replaced_writes_nothing_more(desk: Desk, tmp_path: Path) -> None:
     desk.read("m")
     desk.orders.change("m", lambda _: RUN)
     desk.threads.work()

@@ -43,7 +43,7 @@ def test_jobs_that_need_a_machine_come_first() -> None:
     assert {JOBS[70], JOBS[90]} <= {*turns.take(JOBS, {JOBS[70], JOBS[90]}, JOBS)}
 
 
-def test_whoever_newly_needs_a_machine_comes_before_those_that_were_decided_about_in_vain() -> None:
+def test_a_job_that_newly_needs_a_machine_comes_before_those_that_were_decided_about_in_vain() -> None:
     turns, in_vain = Turns(), JOBS[: 3 * AT_ONCE]
     for _ in range(3):
         turns.ask(in_vain)

@@ -190,7 +190,7 @@ def test_the_remedy_for_the_path_of_a_volume_fits_what_it_may_hold(project: Path
 
 
 # Mistake 10: misspelt fields, anchors, files that are no task.
-def test_a_misspelt_field_is_told_with_what_was_meant(project: Path) -> None:
+def test_a_misspelt_field_is_reported_with_what_was_meant(project: Path) -> None:
     conversion = convert_file(project / "misspelt.yaml")
     assert 'did you mean "accelerators"?' in said(conversion, "resources.accelerator")
     assert "left out" in said(conversion, "enviroment")

@@ -171,7 +171,7 @@ def test_a_module_becomes_a_call_of_main_where_that_takes_the_arguments(project:
     assert [each.field for each in without.problems] == ["train"]
 
 
-def test_a_program_that_attaches_to_nothing_is_told_what_that_means(project: Path) -> None:
+def test_a_program_that_attaches_to_nothing_gets_a_note_that_says_what_that_means(project: Path) -> None:
     (project / "plain.py").write_text("print('no checkpoints')\n")
     assert "trainers.attach" in said(converted(project, "run: python plain.py\n"), "run")
     assert "trainers.attach" not in said(converted(project, "run: python code/train.py\n"), "run")

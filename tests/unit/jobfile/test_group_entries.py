@@ -228,7 +228,7 @@ def test_too_many_values_are_one_problem(folder: Path) -> None:
     assert (found.field, found.hint) == ("jobs[0].matrix.x", "use fewer values")
 
 
-def test_a_mistake_in_a_job_file_of_two_entries_is_told_once(folder: Path, below: Path) -> None:
+def test_a_mistake_in_a_job_file_of_two_entries_is_reported_once(folder: Path, below: Path) -> None:
     (below / "bad.yaml").write_text("name: s\ntrain: {entry: 'train:main', steps: -5}\n")
     found = problem("group: g\njobs: [{file: sub/bad.yaml}, {file: sub/bad.yaml, name: t}]\n", folder)
     assert (Path(found.path).name, found.field) == ("bad.yaml", "train.steps")

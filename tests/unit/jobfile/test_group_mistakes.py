@@ -47,7 +47,7 @@ def group(*entries: str, head: str = "") -> str:
         (f"name: a, budget: $7, retries: x, {TRAIN}", ["budget", "retries"]),
     ],
 )  # fmt: skip
-def test_all_mistakes_of_one_entry_are_told(folder: Path, entry: str, told: list[str]) -> None:
+def test_all_mistakes_of_one_entry_are_reported(folder: Path, entry: str, told: list[str]) -> None:
     assert fields(group(entry, head="budget: $5\n"), folder) == [f"jobs[0].{each}" for each in told]
 
 
@@ -81,7 +81,7 @@ def test_a_name_that_a_wrong_entry_may_have_is_not_unknown(folder: Path, entry: 
     assert all("after" not in each for each in fields(group(entry, f"name: a, after: [{after}], {TRAIN}"), folder))
 
 
-def test_each_cycle_is_told_and_a_long_one_is_cut(folder: Path) -> None:
+def test_each_cycle_is_reported_and_a_long_one_is_cut(folder: Path) -> None:
     ring = [f"name: j{i}, after: [j{(i + 1) % 1000}], {TRAIN}" for i in range(998)]
     ring[-1] = f"name: j997, after: [j0], {TRAIN}"
     long, short = problems(group(*ring, f"name: a, after: [b], {TRAIN}", f"name: b, after: [a], {TRAIN}"), folder)
@@ -124,7 +124,7 @@ def test_a_mistake_that_no_text_at_its_place_explains_names_the_value_that_decid
     assert (found.field, found.message) == ("jobs[0].train.args", 'train:main needs "lr", where x is main')
 
 
-def test_of_many_wrong_values_the_first_are_told(folder: Path) -> None:
+def test_of_many_wrong_values_the_first_are_reported(folder: Path) -> None:
     text = group(f"name: a, matrix: {{x: {list(range(20))}}}, precision: 'p${{matrix.x}}', {TRAIN}")
     found = problems(text, folder)
     assert len(found) == 5
@@ -188,7 +188,7 @@ def test_a_file_in_place_of_an_entry_gets_what_to_write(folder: Path) -> None:
         group(f"name: a, after: [!x 1], {TRAIN}"),
     ],
 )
-def test_what_cannot_be_read_is_told_alone(folder: Path, text: str) -> None:
+def test_what_cannot_be_read_is_reported_alone(folder: Path, text: str) -> None:
     assert len(fields(text, folder)) == 1
 
 
@@ -282,7 +282,7 @@ def test_defaults_that_every_entry_replaces_are_checked(folder: Path) -> None:
         "${mattrix.b}",
     ],
 )
-def test_a_value_that_is_written_wrong_is_told(folder: Path, wrong: str) -> None:
+def test_a_value_that_is_written_wrong_is_reported(folder: Path, wrong: str) -> None:
     (found,) = problems(group(f"name: a, matrix: {{b: [1]}}, labels: {{x: '{wrong}'}}, {TRAIN}"), folder)
     assert (found.field, found.hint) == ("jobs[0].labels.x", "write ${matrix.b}")
 
@@ -300,7 +300,7 @@ def test_what_is_written_wrong_is_quoted_whole_with_the_value_that_is_meant(
     assert found.hint == f"write ${{matrix.{meant}}}"
 
 
-def test_values_in_the_names_of_fields_and_in_other_values_are_told(folder: Path) -> None:
+def test_values_in_the_names_of_fields_and_in_other_values_are_reported(folder: Path) -> None:
     text = group(f"name: a, matrix: {{b: [1], c: ['x${{matrix.b}}']}}, labels: {{'${{matrix.b}}': x}}, {TRAIN}")
     assert fields(text, folder) == ["jobs[0].matrix.c[0]", "jobs[0].labels.${matrix.b}"]
 
@@ -322,7 +322,7 @@ def test_more_than_a_thousand_jobs_hide_no_other_mistake(folder: Path) -> None:
     assert fields(text, folder) == ["jobs[0].retries", "jobs[1]", "jobs[2].retries"]
 
 
-def test_a_pipe_in_place_of_a_job_file_is_told_in_the_entry(folder: Path) -> None:
+def test_a_pipe_in_place_of_a_job_file_is_reported_in_the_entry(folder: Path) -> None:
     os.mkfifo(folder / "pipe.yaml")
     (found,) = problems(group("file: pipe.yaml"), folder)
     assert (found.line, found.field) == (3, "jobs[0].file")
@@ -340,7 +340,7 @@ def test_a_group_and_its_jobs_cannot_be_called_as_ids(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [10, 11, 1000])
-def test_of_many_unknown_names_the_first_are_told_and_the_rest_counted(folder: Path, count: int) -> None:
+def test_of_many_unknown_names_the_first_are_named_and_the_rest_counted(folder: Path, count: int) -> None:
     names = [f"job-{number}" for number in range(count)]
     jobs = "".join(f"  - {{name: {name}x, {TRAIN}}}\n" for name in names[:20])
     text = f"group: g\njobs:\n{jobs}  - {{name: last, {TRAIN}, after: [{', '.join(names)}]}}\n"
@@ -356,7 +356,7 @@ def test_of_many_unknown_names_the_first_are_told_and_the_rest_counted(folder: P
         assert "to see the rest" in last.hint
 
 
-def test_unknown_names_of_a_matrix_are_told_at_their_place(folder: Path) -> None:
+def test_unknown_names_of_a_matrix_are_reported_at_their_place(folder: Path) -> None:
     values = ", ".join(f"v{number}" for number in range(30))
     text = group(
         f"name: a, matrix: {{x: [{values}]}}, after: ['b-${{matrix.x}}'], {TRAIN}", f"name: c, after: [d], {TRAIN}"

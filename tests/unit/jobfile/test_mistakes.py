@@ -79,7 +79,7 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("lines", "field", "hint"), VALUES)
-def test_a_typical_mistake_is_told_what_to_write(folder: Path, lines: str, field: str, hint: str) -> None:
+def test_a_typical_mistake_is_answered_with_what_to_write(folder: Path, lines: str, field: str, hint: str) -> None:
     problem = only_problem(f"name: x\n{'' if 'train:' in lines else 'train: {script: train.py}'}\n{lines}\n", folder)
     assert (problem.field, problem.line) == (field, 3)
     assert hint in problem.hint

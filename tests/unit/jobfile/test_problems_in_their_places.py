@@ -186,7 +186,7 @@ def test_each_mistake_is_one_problem_at_its_field(
         ("gpu_memory: 40 GB", 'it belongs in resources, such as "resources: {gpu_memory: '),
     ],
 )
-def test_a_field_of_another_section_is_told_where_it_belongs(folder: Path, text: str, hint: str) -> None:
+def test_a_field_of_another_section_is_reported_with_its_section(folder: Path, text: str, hint: str) -> None:
     assert one_problem(text, folder).hint.startswith(hint)
 
 

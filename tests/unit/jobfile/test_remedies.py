@@ -73,7 +73,7 @@ def test_only_of_a_relative_workdir_it_is_said_where_it_is_looked_for(folder: Pa
 
 
 @pytest.mark.parametrize("loc", fields_of(JobFile), ids=".".join)
-def test_a_wrong_value_of_a_job_file_is_told_with_its_remedy(folder: Path, loc: Loc) -> None:
+def test_a_wrong_value_of_a_job_file_is_reported_with_its_remedy(folder: Path, loc: Loc) -> None:
     rest = {"name": "name: x", "train": "train: {entry: 'train:main', steps: 5}"}
     rest.pop(str(loc[0]), None)
     for value in WRONG:
@@ -83,7 +83,7 @@ def test_a_wrong_value_of_a_job_file_is_told_with_its_remedy(folder: Path, loc: 
 @pytest.mark.parametrize(
     "loc", [*fields_of(GroupFile), *(("jobs", *loc) for loc in fields_of(EntryFields))], ids=".".join
 )
-def test_a_wrong_value_of_a_group_file_is_told_with_its_remedy(folder: Path, loc: Loc) -> None:
+def test_a_wrong_value_of_a_group_file_is_reported_with_its_remedy(folder: Path, loc: Loc) -> None:
     for value in WRONG:
         job = f", {loc[1]}: {value}" if len(loc) > 1 else ""
         lines = {"group": "g", "jobs": f"[{{name: a, train: {{entry: 'train:main', steps: 5}}{job}}}]"}
@@ -110,7 +110,7 @@ def test_a_wrong_value_of_a_group_file_is_told_with_its_remedy(folder: Path, loc
          ["train.script", "train.stall_after", "retries"]),
     ],
 )  # fmt: skip
-def test_what_only_follows_from_a_mistake_is_not_told(folder: Path, text: str, fields: list[str]) -> None:
+def test_what_only_follows_from_a_mistake_is_not_reported(folder: Path, text: str, fields: list[str]) -> None:
     assert [each.field for each in problems_of(text, folder)] == fields
 
 

@@ -91,7 +91,7 @@ def test_it_prepares_then_trains_what_it_is_ordered_and_says_which_order_it_foll
     assert (report.order, report.said and report.said["step"]) == (2, 3)
 
 
-def test_the_trainer_is_told_how_likely_its_machine_is_lost_and_when_that_changes(home: Home) -> None:
+def test_the_trainer_learns_how_likely_its_machine_is_lost_and_when_that_changes(home: Home) -> None:
     home.order(replace(home.run(), spec=home.spec(), risk=Risk(0.5, 1.0)))
     home.look()
     assert home.control().risk() == Risk(0.5, 1.0)
@@ -275,7 +275,7 @@ def test_a_machine_whose_orders_are_gone_renews_its_lease_no_more(home: Home) ->
     assert home.agent._renewed_at == before
 
 
-def test_a_second_start_of_a_machine_is_told_that_it_is_not_the_first(home: Home, crew: Direct, machine: Stub) -> None:
+def test_a_second_start_of_a_machine_learns_that_it_is_not_the_first(home: Home, crew: Direct, machine: Stub) -> None:
     again = Agent(Channel(home.store, "m"), Pace(0.0, 0.0, 0.0, 0.0), crew, machine)
     assert not again.introduce("boot-token")
     facts = home.plane.facts()

@@ -66,7 +66,7 @@ def test_a_machine_of_an_earlier_version_understands_orders_that_say_nothing_new
     assert channel.order()[0] == order
 
 
-def test_of_two_control_planes_one_writes_the_next_order_and_the_other_is_told(store: ObjectStore) -> None:
+def test_of_two_control_planes_one_writes_the_next_order_and_the_other_gets_an_error(store: ObjectStore) -> None:
     one, two = Channel(store, "m"), Channel(store, "m")
     first = one.replace_order(Order(1, 60.0), "")
     with pytest.raises(SiteError, match="another control plane has changed "):

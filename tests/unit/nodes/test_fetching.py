@@ -27,7 +27,7 @@ def fetching(folder: Path) -> Fetching:
     return Fetching(Ahead("s3://b/c", "job-1", 2, trains=False), folder / "here", {**os.environ}, print, shared=False)
 
 
-def test_whoever_asks_about_it_while_it_is_stopped_gets_an_answer(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_about_it_while_it_is_stopped_get_an_answer(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(busy / "never"))
     before, errors = sys.getswitchinterval(), list[Exception]()
     sys.setswitchinterval(1e-6)

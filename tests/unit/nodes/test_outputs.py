@@ -348,7 +348,7 @@ def of_machine(store: FolderStore, folder: Path, generation: int, machine: int) 
     return made
 
 
-def test_of_files_of_one_name_that_of_the_first_machine_counts_whoever_ships_last(
+def test_of_files_of_one_name_that_of_the_first_machine_counts_whichever_ships_last(
     store: FolderStore, tmp_path: Path
 ) -> None:
     machines = [of_machine(store, tmp_path / str(number), 7, number) for number in range(3)]

@@ -75,7 +75,7 @@ def test_an_absolute_name_is_unpacked_below_the_folder(store: FolderStore, tmp_p
     assert (unpacked(store, digest, tmp_path / "machine") / "etc" / "motd").read_bytes() == b"x"
 
 
-def test_missing_and_altered_code_are_told_apart(store: FolderStore, tmp_path: Path) -> None:
+def test_missing_and_altered_code_are_distinguished(store: FolderStore, tmp_path: Path) -> None:
     digest = _uploaded(store, HARMLESS)
     store.put(code_key(digest), HARMLESS + b"more")
     with pytest.raises(CodeError, match="damaged"):

@@ -86,7 +86,7 @@ def test_it_goes_on_when_prices_have_fallen_again():
     assert done.usd <= 23.0
 
 
-def test_a_dearer_faster_machine_is_taken_if_the_budget_pays_for_it():
+def test_a_more_expensive_faster_machine_is_taken_if_the_budget_pays_for_it():
     window = hourly([[1] * 80, [1] * 80], [[1.0] * 80, [5.0] * 80], speed=(1.0, 2.0))
     rich, poor = spend(window, 60.0), spend(window, 24.0)
     assert {place[0] for place in rich.track} == {1}

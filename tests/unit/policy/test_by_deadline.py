@@ -208,7 +208,7 @@ def test_the_time_to_bring_the_checkpoint_to_on_demand_counts(case):
     assert tight.chance is not None or tight.offer_id != spot
 
 
-def test_a_job_that_is_both_too_late_and_too_dear_lacks_money(case):
+def test_a_job_that_is_both_too_late_and_too_expensive_lacks_money(case):
     case.offer("sure", 3.00)
     placement = case.decide(Demand(due(case, 5, budget_nano_usd=usd(2)), STEPS))
     assert (placement.action, placement.lacks_money) == ("wait", True)

@@ -144,7 +144,7 @@ def test_a_job_that_may_miss_its_limits_takes_the_one_that_was_chosen() -> None:
     assert decided((HERE, 1.0), (THERE, 1.01), jobs=[sure])[0].also == (THERE,)
 
 
-def test_all_that_do_as_well_are_found_however_short_the_list_that_is_told() -> None:
+def test_all_that_do_as_well_are_found_however_short_the_list_that_is_shown() -> None:
     """Whatever other regions offer in between."""
     zones = [(HERE.replace("az1", f"az{number}"), 1.0 + number / 1000) for number in range(2, 7)]
     larger = [(name.replace("xlarge", "2xlarge"), price + 0.001) for name, price in [(HERE, 1.0), *zones]]

@@ -43,7 +43,7 @@ def test_a_long_job_probes_and_a_short_one_commits():
     assert long.reason.startswith(f"8 min on {KINDS[long.probe][0]} ")
 
 
-def test_after_a_probe_it_asks_anew_and_may_probe_again_but_never_the_same_kind():
+def test_after_a_probe_it_asks_again_and_may_probe_again_but_never_the_same_kind():
     first = advise(posterior(), options(), steps=hours(400)).probe
     probed = [
         Option(o.kind, o.nano_usd_per_hour, 0, o.probe_nano_usd, o.measured or i == first)

@@ -58,7 +58,7 @@ def test_a_quota_that_leaves_room_changes_nothing(case: DecisionCase) -> None:
 @pytest.mark.parametrize(
     ("limit", "used", "topic"), [(0, 0, "your quota"), (3, 0, "your quota"), (8, 8, "your quota, in use")]
 )
-def test_a_quota_that_could_never_do_is_told_from_one_in_use(
+def test_a_quota_that_could_never_do_is_distinguished_from_one_in_use(
     case: DecisionCase, limit: int, used: int, topic: str
 ) -> None:
     """Only the latter may pass."""

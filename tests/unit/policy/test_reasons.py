@@ -145,7 +145,7 @@ def test_a_deadline_and_a_budget_that_cannot_be_kept_are_both_named(case):
 
 
 @pytest.mark.parametrize("losses", [0, 3, 8])
-def test_a_rejected_offer_is_said_to_be_as_late_and_as_dear_as_is_shown_of_it(case, losses):
+def test_a_rejected_offer_is_said_to_be_as_late_and_as_expensive_as_is_shown_of_it(case, losses):
     """What follows the losses of a spot machine counts in the words, too."""
     spot = case.offer("spot", 1, spot=True)
     case.offer("sure", 3)

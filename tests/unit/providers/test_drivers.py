@@ -40,7 +40,7 @@ def test_the_names_of_images_state_driver_and_cuda(text: str, driver: int | None
         ("pytorch-cu128-nvidia-535", [None, "MI300X"], 13, "not needed: no NVIDIA GPUs among the configured types"),
     ],
 )
-def test_an_image_that_fits_or_says_nothing_is_told(
+def test_an_image_that_fits_or_says_nothing_is_reported(
     text: str, gpus: list[str | None], torch_cuda: int | None, says: str
 ) -> None:
     assert fitness(text, gpus, "providers.gcp.image", torch_cuda) == says

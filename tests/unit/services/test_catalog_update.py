@@ -81,7 +81,7 @@ def untouched(home: Path) -> None:
     assert not home.exists() or {path.name for path in home.iterdir()} <= {"update.lock"}
 
 
-def test_a_newer_catalogue_counts_at_once_for_whoever_asks_and_says_which_it_is(server, tmp_path):
+def test_a_newer_catalogue_counts_at_once_for_every_caller_and_says_which_it_is(server, tmp_path):
     assert (p3(), service.show(NOW_MS).installed) == (3.06, False)
     folder = published(tmp_path)
     done = update(NOW_MS, serve(server, folder))

@@ -192,7 +192,7 @@ def test_offers_for_a_job_are_ranked_by_what_it_costs_to_finish_there(installati
     assert json.dumps(to_json(found))
 
 
-def test_a_job_that_fits_no_gpu_is_told_by_how_much(installation: Installation) -> None:
+def test_for_a_job_that_fits_no_gpu_the_reason_says_by_how_much(installation: Installation) -> None:
     wanted = spec(resources=Resources(gpu_memory_bytes=(300 * 10**9, None)))
     with pytest.raises(InfeasibleError, match=r"GPUs of 300 GB; the largest has \d+ GB, \d+ GB less"):
         listing.offers(installation.config, lambda: installation, now_ms=NOW, spec=wanted)
@@ -294,7 +294,7 @@ def test_a_cloud_that_nothing_can_rent_is_not_one_to_enable(installation: Instal
     assert "providers.enabled" not in refused.value.hint
 
 
-def test_clouds_that_nothing_can_rent_are_told_apart_in_a_list_of_offers(local: Config) -> None:
+def test_clouds_that_nothing_can_rent_are_distinguished_in_a_list_of_offers(local: Config) -> None:
     found = listed(local, gpu="H100:8")
     assert {"aws", "verda"} <= set(found.not_enabled)
     assert "verda" in found.no_provider

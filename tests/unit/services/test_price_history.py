@@ -78,7 +78,7 @@ def test_a_real_price_of_the_future_is_a_bad_row(store: Store, tmp_path: Path) -
     ]
 
 
-def test_the_good_rows_of_a_file_count_and_the_bad_ones_are_told_with_file_row_and_field(
+def test_the_good_rows_of_a_file_count_and_the_bad_ones_are_reported_with_file_row_and_field(
     store: Store, tmp_path: Path
 ) -> None:
     path = write(
@@ -133,7 +133,7 @@ def test_rows_before_the_end_of_a_truncated_file_are_kept_and_the_end_is_reporte
     assert "is incomplete (download it again)" in found.problems[-1]
 
 
-def test_rows_that_are_cut_short_or_have_too_many_fields_are_counted_and_told_with_their_lines(
+def test_rows_that_are_cut_short_or_have_too_many_fields_are_counted_and_reported_with_their_lines(
     store: Store, tmp_path: Path
 ) -> None:
     path = write(
@@ -224,7 +224,7 @@ def test_a_price_where_no_hardware_is_known_is_a_phantom(store: Store, tmp_path:
     assert changes(store, "gcp/unknown//a3/spot") == []
 
 
-def test_gaps_are_told_where_a_table_repeats_what_has_not_changed(store: Store, tmp_path: Path) -> None:
+def test_gaps_are_shown_where_a_table_repeats_what_has_not_changed(store: Store, tmp_path: Path) -> None:
     rows = [f"aws,r,z,p3,V100,1,spot,{1 + day // 40},2026-{1 + day // 28:02}-{1 + day % 28:02}" for day in range(80)]
     del rows[20:30]
     (daily,) = import_prices(store, [write(tmp_path / "a.csv", *rows)]).files

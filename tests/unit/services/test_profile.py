@@ -174,7 +174,7 @@ def test_a_program_that_fails_says_why_without_its_secrets_and_leaves_nothing(
         assert tx.works() == {}
 
 
-def test_a_program_that_takes_its_steps_outside_of_batches_is_told_to_iterate_them(installation, spec, tmp_path):
+def test_a_program_that_takes_its_steps_outside_of_batches_is_asked_to_iterate_them(installation, spec, tmp_path):
     program = (tmp_path / "train.py").read_text()
     (tmp_path / "train.py").write_text(program.replace("in run.batches()", "in range(1000)"))
     with pytest.raises(PartialFailure, match=r"small is unknown: it takes them outside of run\.batches\(\)") as refused:

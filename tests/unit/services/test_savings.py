@@ -194,13 +194,13 @@ def test_a_negative_saving_is_reported(installation: Installation, past: Past) -
 
 
 @pytest.mark.parametrize("baseline", [0, -(10**9)])
-def test_a_refund_that_leaves_nothing_to_compare_with_is_told_without_a_share(baseline: int) -> None:
+def test_a_refund_that_leaves_nothing_to_compare_with_is_shown_without_a_share(baseline: int) -> None:
     paid = -(2 * 10**9)
     said = compared(Comparison("job", 1, "same_machine", 0, "", paid, 1, baseline, "", None), ())
     assert said.verdict == f"saved {format_usd(baseline - paid)} compared with same machine on demand"
 
 
-def test_a_comparison_that_does_not_follow_from_its_inputs_is_told_by_the_check(
+def test_a_comparison_that_does_not_follow_from_its_inputs_is_reported_by_the_check(
     installation: Installation, past: Past
 ) -> None:
     def checked() -> str:

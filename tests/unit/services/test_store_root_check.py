@@ -219,7 +219,7 @@ def test_where_a_bucket_of_google_is_can_be_declared(
     assert ("store_region" in check.found) is bool(says)
 
 
-def test_metadata_of_a_bucket_of_google_that_may_not_be_read_are_told_as_such(gs: gcs.Gcs) -> None:
+def test_metadata_of_a_bucket_of_google_that_may_not_be_read_are_reported_as_such(gs: gcs.Gcs) -> None:
     gs.granted = frozenset()
     check = objects.store_root(installation(f"gs://{gs.bucket}/tw", "local"))
     assert check.state == "ok"

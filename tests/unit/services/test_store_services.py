@@ -164,7 +164,7 @@ def test_a_damaged_file_is_a_line_that_fails(installation: Installation, past: P
     assert (only.name, only.state) == ("store", "fail")
 
 
-def test_other_versions_are_told_and_left_alone(installation: Installation) -> None:
+def test_other_versions_are_reported_and_left_alone(installation: Installation) -> None:
     tamper(installation, "UPDATE schema_revision SET version_num = '20991231_0000_ffffff'")
     schema = checks(installation)["schema"]
     assert (schema.state, schema.fix) == ("fail", "pip install --upgrade tradewind")

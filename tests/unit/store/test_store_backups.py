@@ -360,7 +360,7 @@ def test_a_folder_in_the_way_of_a_restore_is_named_and_once_moved_away_it_works(
 
 
 @only_sqlite
-def test_whoever_had_a_deleted_store_open_does_not_act_on_the_one_restored_in_its_place(
+def test_a_process_that_had_a_deleted_store_open_does_not_act_on_the_one_restored_in_its_place(
     full: Store, url: str, tmp_path: Path, clock: VirtualClock
 ) -> None:
     path = tmp_path / "backup.db"

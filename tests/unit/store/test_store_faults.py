@@ -81,7 +81,7 @@ def test_reports_of_sqlite(code: int, words: str) -> None:
     assert fault.hint
 
 
-def test_only_a_write_within_a_read_transaction_is_told_as_one() -> None:
+def test_only_a_write_within_a_read_transaction_is_reported_as_one() -> None:
     report = sqlite3.OperationalError("attempt to write a readonly database")
     for code, in_a_read in ((sqlite3.SQLITE_READONLY, True), (sqlite3.SQLITE_READONLY_CANTINIT, False)):
         report.sqlite_errorcode = code

@@ -90,7 +90,7 @@ def test_a_leader_that_resigns_is_followed_at_once(store: Store, standby: Store)
     assert elected(standby, "b").epoch > lead.epoch
 
 
-def test_whoever_is_outranked_is_followed_by_a_leader_beyond_that_epoch(store: Store, standby: Store) -> None:
+def test_a_leader_that_is_outranked_is_followed_by_one_beyond_that_epoch(store: Store, standby: Store) -> None:
     lead = elected(store, "a")
     store.outrank(lead, 41)
     with pytest.raises(NotLeaderError):
@@ -183,7 +183,7 @@ def test_silence_counts_from_the_last_beat_that_was_seen() -> None:
     assert campaign.silent_s(2, 6, now_s=112.0) == 0
 
 
-def test_a_process_is_told_from_a_later_one_of_the_same_number() -> None:
+def test_a_process_is_distinguished_from_a_later_one_of_the_same_number() -> None:
     own = Process.own()
     assert own.alive() is True
     assert Process(own.host, own.realm, own.pid, own.start + 1).alive() is False

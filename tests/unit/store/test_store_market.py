@@ -160,7 +160,7 @@ def test_each_poll_is_remembered_also_the_failed_and_the_fruitless(tx: Tx) -> No
     assert [each.started_ms for each in tx.polls("fake")] == [5, 1]
 
 
-def test_availability_is_told_for_a_window_in_the_order_of_time(tx: Tx) -> None:
+def test_availability_is_listed_for_a_window_in_the_order_of_time(tx: Tx) -> None:
     tx.add_availability(Z2, 20, "refused", None, "no capacity")
     tx.add_availability(Z1, 10, "launched", "run_A")
     tx.add_availability(Z1, 30, "preempted")

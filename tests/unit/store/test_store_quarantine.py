@@ -68,7 +68,7 @@ def test_all_runs_of_one_job_end_at_once_and_every_migration_is_given_up(tx: Tx,
     assert tx.migration("mig_B") == of_b
 
 
-def test_what_cannot_be_read_is_told_by_its_job_and_the_rest_is_read(tx: Tx, run: Make, migration: Make) -> None:
+def test_what_cannot_be_read_is_reported_by_its_job_and_the_rest_is_read(tx: Tx, run: Make, migration: Make) -> None:
     for job_id in ("job_A", "job_B"):
         tx.add_run(run(f"run_{job_id}", job_id=job_id))
         tx.add_migration(migration(f"mig_{job_id}", job_id=job_id, target_run_id=f"run_{job_id}", token=job_id))

@@ -49,7 +49,7 @@ def test_a_reader_cannot_write(store: Store, job: Make) -> None:
 
 
 @only_sqlite
-def test_sqlite_prepares_no_statement_anew(store: Store, job: Make) -> None:
+def test_sqlite_prepares_no_statement_again(store: Store, job: Make) -> None:
     """Preparing one takes longer than running most of them."""
     prepared: list[tuple[Any, ...]] = []
 

@@ -216,7 +216,7 @@ def test_a_change_that_a_resume_could_not_make_is_refused_by_the_next_save(
         (deque([1], maxlen=2), deque([1], maxlen=3), "deque"),
     ],
 )
-def test_a_program_that_hands_over_something_else_is_told_what(before: Any, now: Any, why: str) -> None:
+def test_a_program_that_hands_over_something_else_gets_an_error_that_names_it(before: Any, now: Any, why: str) -> None:
     with pytest.raises(StateError, match=why):
         resume(given_extra({"it": now}), saved(given_extra({"it": before})))
 

@@ -111,7 +111,7 @@ def test_several_batches_may_make_one_step():
     assert batches == 15
 
 
-def test_a_loop_that_never_steps_is_told_so():
+def test_a_loop_that_never_steps_gets_an_error_that_says_so():
     loader = torch.utils.data.DataLoader(list(range(3)))
     run = trainers.attach(model=None, optimizer=None, loader=loader, steps=5)
     with pytest.raises(TrainerError, match=r"call run\.step\(loss\)"):

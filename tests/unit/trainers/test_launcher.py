@@ -72,7 +72,7 @@ def spec(**changes):
     return TrainerSpec("job-1", "run-1", 1, 1, "checkpoints", "run/control", "outputs", ".", **changes)
 
 
-def test_ranks_are_numbered_over_machines_and_told_what_torchrun_tells():
+def test_ranks_are_numbered_over_machines_and_given_what_torchrun_gives():
     ranks = ranks_of(spec(nodes=3, node_rank=1, processes=2, master_addr="10.0.0.1", master_port=29500))
     assert [each.rank for each in ranks] == [2, 3]
     told = ranks[1].variables()
@@ -113,7 +113,7 @@ def test_the_report_names_the_rank_that_ended_for_a_reason_of_its_own(ends, stat
     assert (found.error is None) == (error is None)
 
 
-def test_a_program_for_torchrun_that_is_started_alone_is_told_what_to_write(gang):
+def test_a_program_for_torchrun_that_is_started_alone_gets_an_error_that_says_what_to_write(gang):
     gang.nodes, gang.processes = 1, 1
     (machine,) = gang.launch(SCRIPT)
     assert machine.progress.state == "failed"

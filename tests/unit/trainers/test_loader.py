@@ -142,7 +142,7 @@ def test_a_sampler_that_chooses_is_resumed_where_it_was(sampler, workers):
     assert whole[:half] != whole[half:], "each epoch is drawn anew"
 
 
-def test_a_weighted_sampler_draws_by_its_weights_and_each_draw_of_a_sample_is_augmented_anew():
+def test_a_weighted_sampler_draws_by_its_weights_and_each_draw_of_a_sample_is_augmented_again():
     batches = epochs(taken(WeightedRandomSampler([1.0, 0.0, 5.0] * 7, 1200), 21), 1)
     drawn = indexes(batches)
     assert {index % 3 for index in drawn} == {0, 2}

@@ -171,7 +171,7 @@ def test_what_cannot_be_a_value_is_given_out_at_once_and_what_can_is_held_back()
     assert b"".join(out) == b"step 1\nloss: topsail\ntopsec"
 
 
-def test_a_word_is_taken_out_and_told_after_what_came_before_it() -> None:
+def test_a_word_is_taken_out_and_reported_after_what_came_before_it() -> None:
     reported: list[object] = []
     stream = Stream(Mask({"A": "topsecret"}, words=(b"<now>",)), reported.append, lambda: reported.append("now"))
     stream.feed(b"one <no")

@@ -221,7 +221,7 @@ def setup(folder: Path, command: str) -> dict[str, object]:
     return SetupSpec(str(folder / "environments"), log, str(folder), command=command).to_json()
 
 
-def test_a_job_with_a_set_up_is_prepared_anew_in_its_own_environment(folder: Path, process: Forked) -> None:
+def test_a_job_with_a_set_up_is_prepared_again_in_its_own_environment(folder: Path, process: Forked) -> None:
     trainer = Trainer(folder)
     words = trainer.messages()
     assert next(words) == PrewarmReply("prepared")
@@ -299,7 +299,7 @@ def following(path: Path) -> Iterator[Callable[..., None]]:
         ),
     ],
 )
-def test_how_a_trainer_ended_is_told_in_words(tmp_path: Path, status: int, words: str) -> None:
+def test_how_a_trainer_ended_is_said_in_words(tmp_path: Path, status: int, words: str) -> None:
     assert exit_status(tmp_path) is None
     write_exit_status(tmp_path, status)
     assert exit_status(tmp_path) == status

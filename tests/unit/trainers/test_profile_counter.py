@@ -40,7 +40,7 @@ def test_nothing_is_counted_outside_and_views_are_free():
     assert counter.traffic_bytes == 2 * 2 * 64
 
 
-def test_half_precision_and_lookups_are_told_apart():
+def test_half_precision_and_lookups_are_distinguished():
     table = torch.randn(1000, 8)
     with Counter() as counter:
         torch.nn.functional.embedding(torch.tensor([1, 2]), table)

@@ -102,7 +102,7 @@ typer.run(main)
         (COMMAND, {"rate": 1}, "No such option: --rate"),
     ],
 )
-def test_arguments_that_a_script_refuses_are_told_and_would_be_refused_anywhere(job, source, args, said):
+def test_arguments_that_a_script_refuses_are_reported_and_would_be_refused_anywhere(job, source, args, said):
     (job.folder / "parses.py").write_text(source)
     outcome = job.run(spec={"workdir": str(job.folder), "entry": None, "script": "parses.py"}, **args)
     assert outcome.status == "failed"
@@ -248,7 +248,7 @@ def test_a_segmentation_fault_leaves_the_stack_in_the_log(job):
     assert "in steps_then" in outcome.log
 
 
-def test_a_loss_that_is_no_number_is_told_by_the_first_step_that_had_it(job):
+def test_a_loss_that_is_no_number_is_reported_with_the_first_step_that_had_it(job):
     outcome = job.run(spec={"entry": "odd:diverges"})
     assert (outcome.status, outcome.progress.not_finite_step, outcome.progress.loss) == ("finished", 4, None)
 

@@ -187,7 +187,7 @@ def test_a_writer_that_dies_anywhere_leaves_nothing_that_its_successor_does_not_
     assert number > 25
 
 
-def test_a_reader_is_not_told_that_a_checkpoint_is_damaged_when_its_owner_deletes_it(root: Path) -> None:
+def test_a_checkpoint_is_not_reported_as_damaged_to_a_reader_when_its_owner_deletes_it(root: Path) -> None:
     """The folder was listed; then the owner saved, and deleted what was listed."""
     store.write_fence(root, JOB, 2, "1-5-1")
     for number in itertools.count(1):
@@ -207,7 +207,7 @@ def test_a_reader_is_not_told_that_a_checkpoint_is_damaged_when_its_owner_delete
     assert number > 5
 
 
-def test_what_is_really_damaged_is_told_once_even_if_the_owner_goes_on(root: Path) -> None:
+def test_what_is_really_damaged_is_reported_once_even_if_the_owner_goes_on(root: Path) -> None:
     store.write_fence(root, JOB, 2, "1-5-1")
     save(root, 2, 6, keep=9)
     path = root / JOB / "manifests" / f"{save(root, 2, 7, keep=9)}.json"

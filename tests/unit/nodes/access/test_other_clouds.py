@@ -234,14 +234,14 @@ def test_an_answer_that_is_none_is_no_refusal(guarded: Guarded, given: Response)
     assert Issuer(now).issue(guarded.scope(), "tw").for_s
 
 
-def test_a_refusal_is_told_once(guarded: Guarded) -> None:
+def test_a_refusal_is_reported_once(guarded: Guarded) -> None:
     guarded.server.faults.append(Fault(lambda _: True, answer=Response(403, b'{"error": "access_denied"}')))
     with pytest.raises(NoLimitedAccess) as caught:
         Issuer(now).issue(guarded.scope(), "tw")
     assert str(caught.value).count("access_denied") <= 1
 
 
-def test_a_machine_is_told_a_time_that_it_believes(guarded: Guarded) -> None:
+def test_a_machine_is_given_a_time_that_it_believes(guarded: Guarded) -> None:
     if isinstance(guarded.cloud, GuardedGcs):
         guarded.server.faults.append(Fault(lambda _: True, answer=answer(access_token="t", expires_in=1e99)))
         assert Issuer(now).issue(guarded.scope(), "tw").for_s <= MOST_S
@@ -389,7 +389,7 @@ def test_a_machine_registers_once(contact: Contact, guarded: Guarded) -> None:
     assert contact.access() is None
 
 
-def test_a_machine_that_comes_too_late_is_told(contact: Contact, guarded: Guarded) -> None:
+def test_a_machine_that_comes_too_late_gets_an_error(contact: Contact, guarded: Guarded) -> None:
     guarded.cloud.late = timedelta(hours=1, seconds=1)
     with pytest.raises(StoreDenied) as caught:
         contact.access()

@@ -138,7 +138,7 @@ def test_throughput_per_dollar_needs_prices() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_going_on_from_an_earlier_choice_finds_what_beginning_anew_does(seed: int) -> None:
+def test_going_on_from_an_earlier_choice_finds_what_a_new_search_does(seed: int) -> None:
     work, most = priced_total(seed)
     chance = np.random.default_rng(seed)
     candidates = work.mixes(chance.uniform(0, 1, len(most)))

@@ -123,7 +123,7 @@ def test_jobs_of_one_machine_whose_turns_end_at_different_times_do_not_starve_a_
 
 
 @pytest.mark.parametrize(("takes", "machines"), [((2, 1), 2), ((2, 2), 3), ((3, 2), 4), ((2, 2, 1), 3), ((2, 1, 1), 2)])
-def test_the_part_that_is_told_is_the_one_that_whole_machines_allow(takes: tuple[int, ...], machines: int) -> None:
+def test_the_part_that_is_reported_is_the_one_that_whole_machines_allow(takes: tuple[int, ...], machines: int) -> None:
     jobs = [job(f"j{number}", 1.0, takes=count) for number, count in enumerate(takes)]
     shares, had, _ = played(jobs, room(machines), 30)
     told = in_whole_machines(shares, np.array(takes, dtype=float), room(machines))

@@ -72,7 +72,7 @@ def test_a_launch_whose_caller_was_killed_is_finished_by_a_repeated_launch(machi
 
 
 @pytest.mark.parametrize("moment", ["before the start", "after the start"])
-def test_a_launch_whose_caller_was_killed_is_finished_by_whoever_looks(machines, moment):
+def test_a_launch_whose_caller_was_killed_is_finished_by_the_next_look(machines, moment):
     go(client(machines, moment))
     (found,) = machines.provider.list_owned("i")
     assert machines.hear() == "up"
@@ -89,7 +89,7 @@ def test_an_unfinished_launch_can_be_ended_before_it_ever_started(machines):
     assert not (machines.home(record.id) / "starts").exists()
 
 
-def test_a_terminate_whose_caller_was_killed_is_finished_by_whoever_looks(machines):
+def test_a_terminate_whose_caller_was_killed_is_finished_by_the_next_look(machines):
     assert go(client(machines, "before the kill")) == ("", -signal.SIGKILL)
     (record,) = machines.provider._books.living()
     assert machines.look(record.id).end_reason is EndReason.USER

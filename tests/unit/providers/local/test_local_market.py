@@ -125,7 +125,7 @@ overrides = st.lists(
 
 @given(overrides=overrides, begin=seconds, length=seconds)
 @settings(max_examples=25, deadline=None)
-def test_the_changes_told_are_those_that_sampling_every_second_finds(overrides, begin, length):
+def test_the_reported_changes_are_those_that_sampling_every_second_finds(overrides, begin, length):
     path = PricePath(MARKET, overrides)
     from_ms, until_ms = NOW + begin * 1000, NOW + (begin + length) * 1000
     prices = [(at, path.price(SPOT[0], at)) for at in range(from_ms, until_ms + 1, 1000)]

@@ -23,7 +23,7 @@ STUBBORN = f"trap 'say term' TERM; {WAIT}"
 SPOT = "local/north/north-a/sim.small/spot"
 
 
-def test_a_notice_is_told_kept_and_followed_by_sigterm_and_then_sigkill(machines):
+def test_a_notice_is_reported_kept_and_followed_by_sigterm_and_then_sigkill(machines):
     instance_id = machines.up(STUBBORN)
     start_ms = machines.clock.now_ms()
     machines.provider.preempt(instance_id, notice_s=120)
@@ -46,7 +46,7 @@ def test_a_notice_is_told_kept_and_followed_by_sigterm_and_then_sigkill(machines
     assert machines.provider.processes_left() == []
 
 
-def test_a_notice_lost_in_a_crash_or_damaged_is_told_again(machines):
+def test_a_notice_lost_in_a_crash_or_damaged_is_reported_again(machines):
     instance_id = machines.up(WAIT)
     machines.provider.preempt(instance_id, notice_s=120)
     metadata = machines.home(instance_id) / "metadata.json"
@@ -118,7 +118,7 @@ def test_a_machine_that_came_up_in_another_boot_is_gone(machines):
     assert not machines.look(instance_id).alive
 
 
-def test_a_machine_that_cannot_start_is_told_to_its_launcher_hides_no_other_and_starts_later(machines):
+def test_a_machine_that_cannot_start_is_reported_to_its_launcher_hides_no_other_and_starts_later(machines):
     good = machines.up(WAIT)
     spec = machines.spec(WAIT, token="bad")
     blocker = machines.home(machines.provider._id("bad", 0))

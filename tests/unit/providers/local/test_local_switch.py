@@ -44,7 +44,7 @@ def test_a_machine_whose_switch_was_ahead_of_the_books_has_expired_too(machines)
     assert found.billed_to_ms - found.billed_from_ms <= 1000
 
 
-def test_a_renewal_is_told_to_the_machine_and_again_if_that_was_missed(machines):
+def test_a_renewal_is_sent_to_the_machine_and_again_if_that_was_missed(machines):
     instance_id = machines.up("say up; exec sleep 1000", time_to_live_s=HOUR_S)
     deadline = machines.home(instance_id) / "deadline"
     first = deadline.read_text()

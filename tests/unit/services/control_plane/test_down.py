@@ -275,7 +275,7 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
         assert [client.jobs.resume(name).job_ids for name in names] == [(each,) for each in ids]
 
 
-def test_a_down_that_is_deposed_ends_whoever_took_over_and_begins_again(
+def test_a_down_that_is_deposed_ends_the_process_that_took_over_and_begins_again(
     config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_installation(config).close()

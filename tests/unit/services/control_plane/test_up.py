@@ -115,7 +115,7 @@ def test_a_control_plane_in_the_background_leaves_where_another_one_lives_and_le
         assert leader.holder == "another one"
 
 
-def test_a_control_plane_that_takes_over_reads_the_kept_secrets_anew_and_leads_also_where_it_cannot(
+def test_a_control_plane_that_takes_over_reads_the_kept_secrets_again_and_leads_also_where_it_cannot(
     config: Config, tmp_path: Path
 ) -> None:
     config = replace(config, secrets=replace(config.secrets, key_file=tmp_path / "key"))
@@ -129,7 +129,7 @@ def test_a_control_plane_that_takes_over_reads_the_kept_secrets_anew_and_leads_a
         assert standing_by.mask("of the job") == "[secret TW_TOKEN]"
 
 
-def test_a_control_plane_on_a_store_from_a_backup_leads_anew_beyond_those_that_gave_orders_since(
+def test_a_control_plane_on_a_store_from_a_backup_leads_with_a_later_epoch_than_those_that_gave_orders_since(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     led: list[int] = []

@@ -155,7 +155,7 @@ def _answer(installation: Installation, result: str) -> None:
         ("over limit: 8 instances are up", LimitError),
     ],
 )
-def test_the_refusal_of_the_control_plane_is_raised_to_whoever_asked(
+def test_the_refusal_of_the_control_plane_is_raised_to_the_caller(
     installation: Installation, past: Past, result: str, error: type[TradewindError]
 ) -> None:
     assert installation.store.campaign("here") is not None
@@ -211,7 +211,7 @@ def test_a_budget_is_confirmed_as_it_was_typed(installation: Installation, past:
     )
 
 
-def test_what_is_spent_is_told_in_cents_like_the_budget(installation: Installation, past: Past) -> None:
+def test_what_is_spent_is_shown_in_cents_like_the_budget(installation: Installation, past: Past) -> None:
     with installation.store.write() as tx:
         (run,) = tx.runs(job_id=past.conv)
         spent = tx.total_nano_usd(job_id=past.conv)

@@ -259,7 +259,7 @@ def test_plain_http_to_another_machine_is_allowed_only_explicitly(
     open_bucket(bucket_url)
 
 
-def test_whoever_is_signed_in_to_azure_uses_that(
+def test_a_user_who_is_signed_in_to_azure_uses_that_login(
     server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
