@@ -143,19 +143,19 @@ def shared(size: Size, fairness: Fairness, expected: list[Alone], folder: Path, 
         "PROVIDERS_LOCAL_CLOCK_FACTOR": "1",
         "STATE_DIR": str(folder / "state"),
     }
-    told = folder / "turns"
+    reports = folder / "turns"
     began_s = time.monotonic()
     home = Tradewind(folder, **{f"TRADEWIND_{key}": value for key, value in settings.items()})
     try:
         jobs = [_submit(home, number, size.steps) for number in range(size.jobs)]
-        home.start_control_plane("-m", "benchmarks._telling_plane", str(told), *(("--short",) if short else ()))
+        home.start_control_plane("-m", "benchmarks._telling_plane", str(reports), *(("--short",) if short else ()))
         _watch(home, jobs, size)
         runs = {job: home.runs(job) for job in jobs}
         unfinished = sum(home.job(job).state != "finished" for job in jobs)
         differing = sum(_differs(home, job, alone) for job, alone in zip(jobs, expected, strict=True))
     finally:
         home.close()
-    return _found(size, runs, told, unfinished, differing, time.monotonic() - began_s)
+    return _found(size, runs, reports, unfinished, differing, time.monotonic() - began_s)
 
 
 def _submit(home: Tradewind, number: int, steps: int) -> str:
@@ -165,13 +165,13 @@ def _submit(home: Tradewind, number: int, steps: int) -> str:
 
 def _watch(home: Tradewind, jobs: list[str], size: Size) -> None:
     """Wait until all have ended, or none can be expected to."""
-    began_s = told_s = time.monotonic()
+    began_s = reported_s = time.monotonic()
 
     def over() -> bool:
-        nonlocal told_s
+        nonlocal reported_s
         now_s, ended = time.monotonic(), sum(home.job(job).state in TERMINAL for job in jobs)
-        if now_s > told_s + TELL_EVERY_S:
-            told_s = now_s
+        if now_s > reported_s + TELL_EVERY_S:
+            reported_s = now_s
             trained = sum(any(run.training_from_ms for run in home.runs(job)) for job in jobs)
             print(f"{now_s - began_s:.0f} s: {trained} of {len(jobs)} jobs trained, {ended} ended", file=sys.stderr)
         return ended == len(jobs) or now_s > began_s + size.limit_s
@@ -188,9 +188,9 @@ def _differs(home: Tradewind, job: str, expected: Alone) -> bool:
 
 
 def _found(
-    size: Size, runs: Mapping[str, list[Run]], told: Path, unfinished: int, differing: int, took_s: float
+    size: Size, runs: Mapping[str, list[Run]], reports: Path, unfinished: int, differing: int, took_s: float
 ) -> Found:
-    first_ms, until_ms, planned = _planned(told)
+    first_ms, until_ms, planned = _planned(reports)
     had = {job: trained_s(each, until_ms) for job, each in runs.items()}
     span_s = size.machines * (until_ms - first_ms) / 1000
     starts_ms = [run.training_from_ms for each in runs.values() for run in each if run.training_from_ms is not None]
@@ -212,10 +212,10 @@ def _found(
     )
 
 
-def _planned(told: Path) -> tuple[int, int, dict[str, float]]:
+def _planned(reports: Path) -> tuple[int, int, dict[str, float]]:
     """The period (market ms) with more jobs than machines, and the integral of each job's planned shares over that
     period (market seconds)."""
-    lines = [json.loads(line) for line in told.read_text().splitlines()]
+    lines = [json.loads(line) for line in reports.read_text().splitlines()]
     planned = defaultdict[str, float](float)
     first_ms = until_ms = next(line["at_ms"] for line in lines if line["share"])
     for line, following in pairwise(lines):

@@ -32,7 +32,7 @@ GOAL_S = 2.0
 class Reaction:
     """Wall seconds from a notice until the program was informed, and until the control plane had recorded it."""
 
-    told_s: float
+    learned_s: float
     recorded_s: float
 
 
@@ -53,12 +53,12 @@ def _reaction(world: ThreeClouds, run: Run, folder: Path) -> Reaction:
     given = folder / f"{run.id}.given"
     given.touch()
     world.announce(run)
-    told_ns = until("the program is told", lambda: _told_ns(world, run))
+    learned_ns = until("the program is told", lambda: _learned_ns(world, run))
     recorded_ms = until("the control plane knows", lambda: _recorded_ms(world, run))
-    assert told_ns is not None
+    assert learned_ns is not None
     assert recorded_ms is not None
     given_ns = given.stat().st_mtime_ns
-    return Reaction((told_ns - given_ns) / 1e9, recorded_ms / 1e3 - given_ns / 1e9)
+    return Reaction((learned_ns - given_ns) / 1e9, recorded_ms / 1e3 - given_ns / 1e9)
 
 
 def _trained(world: ThreeClouds, job: str) -> Run:
@@ -78,7 +78,7 @@ def _training(world: ThreeClouds, job: str) -> Run | None:
     return newest[0]
 
 
-def _told_ns(world: ThreeClouds, run: Run) -> int | None:
+def _learned_ns(world: ThreeClouds, run: Run) -> int | None:
     """When the machine's agent informed its program, by the clock of its files: epoch nanoseconds."""
     home = Path(f"/proc/{world.machine(run).host.pid}/root/root/.cache/tradewind/machines")
     try:
@@ -105,10 +105,10 @@ def main() -> int:
             found[cloud] = reactions(world, cloud, times, Path(folder))
     claims, notes = [], [f"{len(OFFERS)} offers; load of the machine at the start: {load:.1f}."]
     for cloud, each in found.items():
-        told, recorded = sorted(one.told_s for one in each), sorted(one.recorded_s for one in each)
-        claims.append(Claim(f"{cloud}: until the program is told, longest of {len(each)}", told[-1], "s", GOAL_S))
+        learned, recorded = sorted(one.learned_s for one in each), sorted(one.recorded_s for one in each)
+        claims.append(Claim(f"{cloud}: until the program is told, longest of {len(each)}", learned[-1], "s", GOAL_S))
         claims.append(Claim(f"{cloud}: until the control plane knows, longest of {len(each)}", recorded[-1], "s"))
-        notes.append(f"{cloud}: told after {median(told):.2f} s, recorded after {median(recorded):.2f} s (medians)")
+        notes.append(f"{cloud}: told after {median(learned):.2f} s, recorded after {median(recorded):.2f} s (medians)")
     return show("Notices", claims, as_json=options.json, notes=notes)
 
 

@@ -53,8 +53,8 @@ def main(arguments: Sequence[str]) -> int:
         runs = references(11 if options.quick else 1)
         found, lines = reference_runs(runs)
         claims += [*found, *limits(2 if options.quick else 8)]
-        dear, table = gangs(2 if options.quick else 6)
-        claims += dear
+        of_gangs, table = gangs(2 if options.quick else 6)
+        claims += of_gangs
         if not options.json:
             beside(lines)
             print(table)

@@ -95,7 +95,7 @@ def seeded_market(size: int, seed: int) -> SeededMarket:
         regions = [f"{provider}-r{number:02}" for number in range(REGIONS[provider])]
         sites = [(region, f"{region}-{zone}") for region in regions for zone in "abc"[: ZONES[provider]]]
         shapes = [(gpu, count) for gpu, (_, counts) in GPUS.items() for count in counts]
-        dear = {region: draw.uniform(1.0, 1.5) for region, _ in sites}
+        markup = {region: draw.uniform(1.0, 1.5) for region, _ in sites}
         made = 0
         variant = 0
         while made < quota:
@@ -107,7 +107,7 @@ def seeded_market(size: int, seed: int) -> SeededMarket:
                         vcpu, memory = 8 * count * (1 + variant % 3), 64 * GB * count * (1 + variant % 3)
                         name = f"{gpu.lower()}-{count}.v{variant}"
                         offer = Offer(provider, region, zone, name, gpu, count, vcpu, memory, kind)
-                        price = GPUS[gpu][0] * count * dear[region] * (1 + 0.05 * (variant % 3))
+                        price = GPUS[gpu][0] * count * markup[region] * (1 + 0.05 * (variant % 3))
                         if kind is CapacityType.SPOT:
                             price *= draw.uniform(0.15, 0.7)
                         offers.append(offer)
@@ -363,7 +363,7 @@ def main() -> int:
     all_wait = timed_deadlines(shut, 1000, run=False)
     waits = timed_waiting(few, calls)
     of_few = {name: statistics.mean(spent) for name, spent in timed_few(few, calls).items()}
-    dearest = max(of_few, key=of_few.__getitem__)
+    slowest = max(of_few, key=of_few.__getitem__)
     ms = 1000.0
     claims = [
         Claim(
@@ -377,7 +377,7 @@ def main() -> int:
         Claim("1,000 jobs of 10 kinds, each of another length", unlike, "s"),
         Claim("a job that takes any GPU (all offers are candidates): median", statistics.median(every) * ms, "ms"),
         Claim(f"{FEW_OFFERS} offers, one job, new price: decided in", statistics.mean(of_few.values()) * ms, "ms", 1),
-        Claim(f"{FEW_OFFERS} offers, the slowest situation: {dearest}", of_few[dearest] * ms, "ms", 1),
+        Claim(f"{FEW_OFFERS} offers, the slowest situation: {slowest}", of_few[slowest] * ms, "ms", 1),
         Claim("1,000 jobs with deadlines, cheap spot is shut, half of them run", deadlines, "s", 5),
         Claim("the same, and none runs", all_wait, "s", 5),
         Claim(f"{FEW_OFFERS} offers, a deadline, cheap spot is shut: mean", statistics.mean(waits) * ms, "ms", 5),

@@ -130,13 +130,13 @@ def play(scene: Scene, only: Sequence[str], trace: str) -> Iterator[Done]:
 
 
 def _tracer(policy: str, job_id: str) -> Callable[[int, State, str], None]:
-    def told(at_ms: int, state: State, what: str) -> None:
+    def report(at_ms: int, state: State, what: str) -> None:
         if state.job.id == job_id:
             hours, share = (at_ms - state.job.start_ms) / 3.6e6, state.steps(at_ms) / state.job.steps
             paid = state.spent(at_ms) / NANO_USD
             print(f"{policy:20} {hours:7.2f} h {share:6.1%} ${paid:8.2f} {what}", file=sys.stderr)
 
-    return told
+    return report
 
 
 def _done(scene: Scene, policy: str, state: State, moves: int, promises: tuple[Kept, ...]) -> Done:

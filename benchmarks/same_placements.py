@@ -305,11 +305,11 @@ def _compare(home: Home, found: Compared) -> None:
         return
     now_ms = home.clock.now_ms()
     with home.store.read() as tx:
-        told = tx.job_forecasts(asked, now_ms)
+        forecasts = tx.job_forecasts(asked, now_ms)
         newest = tx.events(kinds=("plan.decided",), newest_first=True, limit=2 * len(asked) + 8)
         events = [each for each in reversed(newest) if each.at_ms == now_ms]
         opened = {each.job_id: each.message.partition(": ")[0] for each in events}
-    plan = history.plan(told, snapshot.limits(home.config))
+    plan = history.plan(forecasts, snapshot.limits(home.config))
     found.ticks += 1
     for placement in plan.placements:
         verb = ACTION_WORDS_ON[placement.action] if placement.action in ("place", "move") else None
@@ -320,8 +320,8 @@ def _compare(home: Home, found: Compared) -> None:
         found.moved += placement.action == "move"
         if ours != theirs:
             found.differ.append(f"{now_ms} {placement.job_id}: {theirs} live, {ours} replayed")
-        elif not _alike(told[placement.job_id], expected(placement, now_ms)):
-            live, replayed = told[placement.job_id], expected(placement, now_ms)
+        elif not _alike(forecasts[placement.job_id], expected(placement, now_ms)):
+            live, replayed = forecasts[placement.job_id], expected(placement, now_ms)
             found.differ.append(f"{now_ms} {placement.job_id}: {live} live, {replayed} replayed")
 
 

@@ -47,8 +47,8 @@ class GuardedBlob(Blob):
         if request.query.get("comp") == "userdelegationkey":
             return self._delegate(request.body)
         assert request.query == {"restype": "account", "comp": "properties"}
-        told = {"x-ms-is-hns-enabled": str(self.has_folders).lower(), "x-ms-sku-name": "Standard_LRS"}
-        return Response(200, b"", "application/xml", {**told, "x-ms-account-kind": "StorageV2"})
+        reported = {"x-ms-is-hns-enabled": str(self.has_folders).lower(), "x-ms-sku-name": "Standard_LRS"}
+        return Response(200, b"", "application/xml", {**reported, "x-ms-account-kind": "StorageV2"})
 
     def _delegate(self, body: bytes) -> Response:
         if not self.delegates:
@@ -65,8 +65,8 @@ class GuardedBlob(Blob):
         tags = {"Oid": key.signed_oid, "Tid": key.signed_tid, "Start": key.signed_start, "Expiry": key.signed_expiry}
         tags |= {"Service": key.signed_service, "Version": key.signed_version}
         parts = "".join(f"<Signed{name}>{value}</Signed{name}>" for name, value in tags.items())
-        told = f'<?xml version="1.0" encoding="utf-8"?><UserDelegationKey>{parts}<Value>{key.value}</Value>'
-        return Response(200, f"{told}</UserDelegationKey>".encode(), "application/xml")
+        reported = f'<?xml version="1.0" encoding="utf-8"?><UserDelegationKey>{parts}<Value>{key.value}</Value>'
+        return Response(200, f"{reported}</UserDelegationKey>".encode(), "application/xml")
 
     def refusal(self, request: Request, headers: dict[str, str], key: str) -> Response | None:
         if headers.get("authorization") == f"Bearer {self.token}":

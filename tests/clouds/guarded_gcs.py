@@ -63,8 +63,8 @@ class GuardedGcs(Gcs):
         lasts_s = self.lasts_s if USER in str(boundary) else 3600
         token = f"ya29.{secrets.token_urlsafe(1500)}"
         self.sessions[token] = Session(boundary, self.now() + timedelta(seconds=lasts_s))
-        told = {"access_token": token, "expires_in": lasts_s, "token_type": "Bearer"}
-        return Response(200, json.dumps(told).encode())
+        reported = {"access_token": token, "expires_in": lasts_s, "token_type": "Bearer"}
+        return Response(200, json.dumps(reported).encode())
 
     def refusal(self, request: Request, headers: dict[str, str], key: str) -> Response | None:
         session = self.sessions.get(headers.get("authorization", "").removeprefix("Bearer "))

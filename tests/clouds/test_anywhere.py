@@ -52,7 +52,7 @@ def anywhere(account: Account, installation: Installation, usd: str, **changes: 
 def test_the_saving_of_each_cloud_is_shown_with_its_share_and_the_age_of_prices(
     account: Account, installation: Installation
 ) -> None:
-    view, told = anywhere(account, installation, "2.9")
+    view, shown = anywhere(account, installation, "2.9")
     found = {each.cloud: each for each in view.enabling if not each.enabled}
     assert set(found) == {"azure", "gcp"}, "of the catalogue's clouds, those for which there is a provider"
     best = max(found.values(), key=lambda each: each.saving_nano_usd)
@@ -60,15 +60,15 @@ def test_the_saving_of_each_cloud_is_shown_with_its_share_and_the_age_of_prices(
     assert best.price_age_s is not None
     share = round(100 * best.saving_nano_usd / best.of_nano_usd)
     assert best.regions
-    assert f"enabling {best.cloud} ({', '.join(best.regions)})" in told
-    assert f"({share}%, estimate, prices up to " in told
+    assert f"enabling {best.cloud} ({', '.join(best.regions)})" in shown
+    assert f"({share}%, estimate, prices up to " in shown
 
 
 def test_a_cloud_with_nothing_cheaper_says_so(account: Account, installation: Installation) -> None:
-    view, told = anywhere(account, installation, "0.15")
+    view, shown = anywhere(account, installation, "0.15")
     assert [(each.cloud, each.saving_nano_usd) for each in view.enabling] == [("azure", 0), ("gcp", 0), ("aws", 0)]
-    assert "azure, gcp: nothing cheaper" in told
-    assert "would save" not in told
+    assert "azure, gcp: nothing cheaper" in shown
+    assert "would save" not in shown
 
 
 def test_a_cloud_that_the_job_excludes_saves_nothing(account: Account, installation: Installation) -> None:
@@ -86,7 +86,7 @@ def test_a_region_that_could_be_added_to_an_enabled_cloud_is_named_with_its_sett
     config = installation.config
     configured = replace(config.providers.aws, instance_types=(instance_type,))
     config = replace(config, providers=replace(config.providers, aws=configured), prices=Prices(max_age_days=1000))
-    view, told = anywhere(account, replace(installation, config=config), "2.9", where=Where(clouds=("aws",)))
+    view, shown = anywhere(account, replace(installation, config=config), "2.9", where=Where(clouds=("aws",)))
     assert not any(each.saving_nano_usd for each in view.enabling if not each.enabled), "the job allows only aws"
     added = [each for each in view.enabling if each.enabled and each.saving_nano_usd > 0]
     assert bool(added) == bool(regions)
@@ -94,7 +94,7 @@ def test_a_region_that_could_be_added_to_an_enabled_cloud_is_named_with_its_sett
         assert each.cloud == "aws"
         assert set(each.regions) <= regions, "not us-east-1, which is configured"
         assert each.saving_nano_usd < each.of_nano_usd
-        assert f"adding {each.regions[0]} to providers.aws.regions would save about $" in told
+        assert f"adding {each.regions[0]} to providers.aws.regions would save about $" in shown
 
 
 def test_a_saving_that_is_not_known_is_not_reported(account: Account, installation: Installation) -> None:
@@ -104,9 +104,9 @@ def test_a_saving_that_is_not_known_is_not_reported(account: Account, installati
         (installation, {"resources": Resources(gpus=(GpuRequest("H100", 8),))}, "no enabled provider can run it now"),
         (simulated, {}, SIMULATED),
     ):
-        view, told = anywhere(account, used, "0.4", **changes)
+        view, shown = anywhere(account, used, "0.4", **changes)
         assert (view.saving_unknown, view.enabling) == (reason, ())
-        assert f"the saving from enabling a cloud is unknown: {reason}" in told
+        assert f"the saving from enabling a cloud is unknown: {reason}" in shown
 
 
 @pytest.mark.parametrize("expected", [Expected(A10G, 0.1), None])
@@ -115,19 +115,19 @@ def test_where_the_cheapest_cloud_cannot_be_rented_the_cheapest_that_can_be_enab
 ) -> None:
     """Also where no saving is known, because the enabled providers are simulated."""
     simulated = replace(installation, providers={})
-    view, told = anywhere(account, simulated, "2.9", expected=expected)
+    view, shown = anywhere(account, simulated, "2.9", expected=expected)
     assert view.no_provider
     assert view.could_enable is not None
     assert set(view.could_enable.clouds) <= {"aws", "azure", "gcp"}
     assert view.could_enable.regions
-    assert f"cheapest to enable: {view.could_enable.clouds[0]} (" in told
+    assert f"cheapest to enable: {view.could_enable.clouds[0]} (" in shown
     if expected is None:
         assert view.could_enable.cost_nano_usd is None
     else:
         (decided,) = view.decisions
         assert decided.cost_nano_usd is not None
         assert (view.could_enable.cost_nano_usd or 0) >= decided.cost_nano_usd
-        assert "(estimate)" in told
+        assert "(estimate)" in shown
         assert "(estimate, prices up to " in rendered(view, Screen(why=True))
     only, _ = anywhere(account, simulated, "2.9", expected=expected, where=Where(clouds=view.no_provider))
     assert only.could_enable is None, "the job allows no other cloud"

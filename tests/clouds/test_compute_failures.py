@@ -40,7 +40,7 @@ MORE_CALLS = {
     ),
     "zones of a launch anywhere": (
         *("GET", "/regions"),
-        lambda provider, name: _anew(provider).launch_any(any_spec(token="token-2")),
+        lambda provider, name: _asking_again(provider).launch_any(any_spec(token="token-2")),
     ),
     "network of a launch": ("GET", "/networks/", lambda provider, name: provider.launch(spec(token="token-2"))),
     "quotas": ("GET", "/regions", lambda provider, name: provider.quotas()),
@@ -48,7 +48,7 @@ MORE_CALLS = {
 }
 
 
-def _anew(provider: GcpProvider) -> GcpProvider:
+def _asking_again(provider: GcpProvider) -> GcpProvider:
     """It asks again which zones there are."""
     provider._connections._zones = None
     return provider

@@ -321,6 +321,6 @@ def test_doctor_says_what_is_there_and_what_makes_the_rest(bare: Account, instal
 
 def test_errors_of_the_cloud_are_reported_with_their_remedy(bare: Account, installation: Installation) -> None:
     bare.ec2.denied = {"CreateVpc"}
-    told = run("up", "--cloud", "aws", code=5)["error"]
-    assert "CreateVpc: UnauthorizedOperation" in told["message"]
-    assert "ec2:CreateVpc" in told["hint"]
+    reported = run("up", "--cloud", "aws", code=5)["error"]
+    assert "CreateVpc: UnauthorizedOperation" in reported["message"]
+    assert "ec2:CreateVpc" in reported["hint"]

@@ -149,28 +149,28 @@ def test_plan_says_that_it_is_the_quota_and_how_to_raise_it(
     def planned(state: str, code: int = 0, jobs: int = 1) -> tuple[dict[str, Any], str]:
         monkeypatch.setenv("TRADEWIND_STATE_DIR", str(tmp_path / state))
         command = ["plan", *[str(tmp_path / "job.yaml")] * jobs]
-        told = CliRunner().invoke(app, [*command, *(["--why"] if jobs == 1 else [])])
+        shown = CliRunner().invoke(app, [*command, *(["--why"] if jobs == 1 else [])])
         result = CliRunner().invoke(app, [*command, "--output", "json"])
         assert result.exit_code == code, result.output
-        return json.loads(result.stdout), told.output
+        return json.loads(result.stdout), shown.output
 
     account.ec2.quota = {G_SPOT: 0}
-    plan, told = planned("one")
+    plan, shown = planned("one")
     (decision,) = plan["decisions"]
     assert decision["offer_id"].endswith("/on_demand")
-    assert "your quota, not the market" in told
+    assert "your quota, not the market" in shown
     account.ec2.quota = dict.fromkeys(QUOTAS, 4)
-    plan, told = planned("together", jobs=3)
+    plan, shown = planned("together", jobs=3)
     assert sorted(each["offer_id"] or "" for each in plan["decisions"])[0] == ""
     assert len({each["offer_id"] for each in plan["decisions"]}) == 3, "one on spot, one on demand, one waits"
     assert {each["name"]: (each["starts"], each["more"]) for each in plan["quotas"]} == {
         name: (["far"], 4) for name in (G_SPOT, "Running On-Demand G and VT instances")
     }
-    assert "4 vCPUs, 0 in use and 4 planned or on their way): 4 more would let far start now" in flat(told)
+    assert "4 vCPUs, 0 in use and 4 planned or on their way): 4 more would let far start now" in flat(shown)
     account.ec2.quota = dict.fromkeys(QUOTAS, 0)
-    plan, told = planned("two", code=6)
-    assert "your quota" in told
-    assert "request-service-quota-increase" in json.dumps(plan) + told
+    plan, shown = planned("two", code=6)
+    assert "your quota" in shown
+    assert "request-service-quota-increase" in json.dumps(plan) + shown
 
 
 def flat(text: str) -> str:

@@ -125,17 +125,17 @@ def test_the_tightest_quota_limits_an_offer_and_is_named(project: Project, insta
         {"NVIDIA_A100_GPUS": 4, "PREEMPTIBLE_NVIDIA_A100_GPUS": 2, "GPUS_ALL_REGIONS": 3, "CPUS": 8}
     )
     found = rooms(installation)
-    dear = SPOT.replace("/spot", "/on_demand")
-    assert {id: (found[id].left, found[id].most) for id in (SPOT, dear, ON_DEMAND)} == {
+    expensive = SPOT.replace("/spot", "/on_demand")
+    assert {id: (found[id].left, found[id].most) for id in (SPOT, expensive, ON_DEMAND)} == {
         SPOT: (2, 2),
-        dear: (3, 3),
+        expensive: (3, 3),
         ON_DEMAND: (2, 2),
     }
     assert "your quota, not the market: PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1 allows 2 GPUs" in found[SPOT].why(3)
-    assert f"GPUS_ALL_REGIONS in {PROJECT} allows 3 GPUs" in found[dear].why(4)
+    assert f"GPUS_ALL_REGIONS in {PROJECT} allows 3 GPUs" in found[expensive].why(4)
     project.connect().launch(spec())
     project.clock.advance(60)
-    assert (rooms(installation)[SPOT].left, rooms(installation)[dear].left) == (1, 2)
+    assert (rooms(installation)[SPOT].left, rooms(installation)[expensive].left) == (1, 2)
 
 
 def test_what_gcp_cannot_look_up_leaves_the_quotas_as_they_were(project: Project, installation: Installation) -> None:

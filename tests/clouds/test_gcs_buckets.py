@@ -90,15 +90,15 @@ def test_a_bucket_that_is_not_ours_is_used_as_it_is_and_never_removed(project: P
 
 
 @pytest.mark.parametrize(
-    ("objects", "told"), [({"a": 10**6, "b": 5 * 10**5}, "2 objects, 1.5 MB"), ({"a": 0}, "1 object, 0.0 MB")]
+    ("objects", "content"), [({"a": 10**6, "b": 5 * 10**5}, "2 objects, 1.5 MB"), ({"a": 0}, "1 object, 0.0 MB")]
 )
 def test_a_bucket_that_holds_something_is_kept_and_the_line_says_what(
-    project: Project, objects: dict[str, int], told: str
+    project: Project, objects: dict[str, int], content: str
 ) -> None:
     make(project)
     project.gce.buckets.objects[NAME] = objects
     (line,) = remove(project)
-    assert f"gs://{NAME} is kept: it holds {told}; " in line
+    assert f"gs://{NAME} is kept: it holds {content}; " in line
     assert line.endswith(f"gcloud storage rm --recursive gs://{NAME}")
     assert NAME in project.gce.buckets.rows
 

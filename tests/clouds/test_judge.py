@@ -39,11 +39,11 @@ def judged(judge: Judge, *points: PricePoint) -> list[str]:
 
 def test_spot_not_clearly_below_on_demand_is_payable_and_not_to_be_chosen():
     judge = Judge()
-    dear, just = at(SPOT, 10.0), at(OTHER_ZONE, 9.49)
-    found = judge.judge(OFFERS, [dear, just, at(ON_DEMAND, 10.0)])
+    expensive, just = at(SPOT, 10.0), at(OTHER_ZONE, 9.49)
+    found = judge.judge(OFFERS, [expensive, just, at(ON_DEMAND, 10.0)])
     assert [row.flag for row in found.flagged] == [Flag.SPOT_NOT_BELOW_ON_DEMAND]
-    assert [row.point for row in found.flagged] == [dear]
-    assert {dear, just} <= set(found.payable)
+    assert [row.point for row in found.flagged] == [expensive]
+    assert {expensive, just} <= set(found.payable)
     assert judged(judge, at(ELSEWHERE, 11.0)) == [], "another region has another on-demand price"
 
 

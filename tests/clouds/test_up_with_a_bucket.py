@@ -94,9 +94,9 @@ def google(settings: Any, project: Project) -> Project:
 
 
 def test_up_makes_the_bucket_in_the_first_region_and_down_removes_it(google: Project) -> None:
-    told = said("up", "--cloud", "gcp")
-    assert "bucket gs://my-bucket was made in us-central1" in told
-    assert "bucket gs://my-bucket, created by Tradewind" in told
+    answer = said("up", "--cloud", "gcp")
+    assert "bucket gs://my-bucket was made in us-central1" in answer
+    assert "bucket gs://my-bucket, created by Tradewind" in answer
     assert "was made in" not in said("up", "--cloud", "gcp")
     (bucket,) = run("up", "--cloud", "gcp")["buckets"]
     assert (bucket["url"], bucket["region"], bucket["own"]) == ("gs://my-bucket", "us-central1", True)
@@ -117,9 +117,9 @@ def test_a_declared_region_comes_first(google: Project, monkeypatch: pytest.Monk
 
 def test_a_name_that_is_taken_is_an_error_of_up_after_the_networks_are_there(google: Project) -> None:
     google.gce.buckets.others.add("my-bucket")
-    told = run("up", "--cloud", "gcp", code=5)
-    assert "the name my-bucket belongs to another account" in told["error"]["message"]
-    assert "choose another name" in told["error"]["hint"]
+    answer = run("up", "--cloud", "gcp", code=5)
+    assert "the name my-bucket belongs to another account" in answer["error"]["message"]
+    assert "choose another name" in answer["error"]["hint"]
     assert google.gce.networks.parts
 
 
@@ -129,8 +129,8 @@ def test_a_bucket_that_cannot_be_looked_at_does_not_keep_networks_from_being_rem
     run("up", "--cloud", "gcp")
     google.fails("GET", "/storage/", times=None, answer=error(403, "no", "forbidden"))
     before = len(google.gce.networks.parts)
-    told = run("down", "--cloud", "gcp", code=5)
-    assert "forbidden" in told["error"]["message"]
+    answer = run("down", "--cloud", "gcp", code=5)
+    assert "forbidden" in answer["error"]["message"]
     assert len(google.gce.networks.parts) == before - 2
     with pytest.raises(ProviderFailure):
         service.networks(open_installation(load_config(cwd=tmp_path)), ["gcp"])

@@ -282,8 +282,8 @@ def test_a_job_on_two_hosts_that_loses_one_finishes_on_two_others_to_the_same_bi
     for rank in range(2 * PROCESSES):
         same_losses(found[rank], dict(losses(reference.of_rank(rank))), second)
     assert owned.tradewind.weights_hash(job) == reference.weights_hash
-    told = {f"notes-{rank}.txt": f"trained as {rank}\n" for rank in range(2 * PROCESSES)}
-    assert fetched(owned, "together") == {"notes.txt": "trained\n", **told}
+    shipped = {f"notes-{rank}.txt": f"trained as {rank}\n" for rank in range(2 * PROCESSES)}
+    assert fetched(owned, "together") == {"notes.txt": "trained\n", **shipped}
     books_are_exact(owned, job, machines=4)
     nothing_is_left(owned)
 

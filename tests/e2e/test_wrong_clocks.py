@@ -69,8 +69,8 @@ def disagreeing(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def test_the_library_sets_the_clock_wrong_and_leaves_durations_right(library: Path) -> None:
     ask = "import time; began = time.monotonic(); time.sleep(0.01); print(time.time(), began)"
     said = subprocess.check_output([sys.executable, "-c", ask], env=os.environ | wrong(library, HOUR_S), text=True)
-    told, monotonic = map(float, said.split())
-    assert told - SystemClock().now_ms() / 1000 == pytest.approx(HOUR_S, abs=60)
+    shown_s, monotonic = map(float, said.split())
+    assert shown_s - SystemClock().now_ms() / 1000 == pytest.approx(HOUR_S, abs=60)
     assert time.monotonic() - monotonic < 60
 
 

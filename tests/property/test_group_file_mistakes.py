@@ -112,7 +112,7 @@ MISTAKES = [
 RAW = re.compile(r"[Ii]nput should|valid (string|integer|number|dictionary|tuple|list|boolean)")
 
 
-def told(text: str, folder: Path) -> list[Problem]:
+def reported(text: str, folder: Path) -> list[Problem]:
     try:
         parse_group(text, folder / "group.yaml")
     except SpecError as error:
@@ -135,9 +135,9 @@ def test_several_mistakes_are_reported_as_each_of_them_alone(mistakes: list[tupl
         folder = Path(name)
         (folder / "train.py").write_text("def main(lr=1, **others):\n    pass\n")
         (folder / "one.yaml").write_text("name: one\ntrain: {steps: 5}\n")
-        assert told(FILE, folder) == []
-        together = told(with_mistakes(mistakes), folder)
-        alone = [told(with_mistakes([each]), folder) for each in mistakes]
+        assert reported(FILE, folder) == []
+        together = reported(with_mistakes(mistakes), folder)
+        alone = [reported(with_mistakes([each]), folder) for each in mistakes]
     assert all(alone)
     expected = {str(each) for problems in alone for each in problems}
     if any("- name:" in right for right, _ in mistakes):  # who is not there is not known without all names

@@ -123,8 +123,8 @@ def test_costs_grow_with_prices_and_the_plan_does_not_change(seed: int, factor: 
     jobs = any_jobs(seed)
     reachable = solve(makespan(jobs)).certificates[0].value
     jobs = replace(jobs, deadline_s=np.full(len(jobs), 1.5 * reachable))
-    dear = replace(jobs, supply=replace(jobs.supply, usd_per_h=jobs.supply.usd_per_h * factor))
-    before, after = (solve(least_cost(each)).certificates[0].value for each in (jobs, dear))
+    expensive = replace(jobs, supply=replace(jobs.supply, usd_per_h=jobs.supply.usd_per_h * factor))
+    before, after = (solve(least_cost(each)).certificates[0].value for each in (jobs, expensive))
     assert after == pytest.approx(before * factor, rel=1e-6)
 
 

@@ -125,11 +125,11 @@ def test_a_rejected_offer_is_said_to_be_as_late_and_as_expensive_as_is_shown_of_
                 said_s, unit = float(late[1].replace(",", "")) * unit_s[late[2]], unit_s[late[2]]
                 assert each.duration_s is not None
                 assert said_s == pytest.approx(each.duration_s - (due_ms - scene.now) / 1000, abs=0.51 * unit), seed
-            dear = re.search(r"would cost \$([\d.,]+) over the budget", each.reason)
-            if dear:
+            expensive = re.search(r"would cost \$([\d.,]+) over the budget", each.reason)
+            if expensive:
                 found["dear"] += 1
                 assert each.cost_nano_usd is not None
-                over = float(dear[1].replace(",", "")) * 1e9
+                over = float(expensive[1].replace(",", "")) * 1e9
                 assert over == pytest.approx(each.cost_nano_usd - budget, rel=1e-3, abs=5.1e6), seed
     assert min(found.values()) > 50, found
 

@@ -33,7 +33,7 @@ OFFERS = [
     for number, gpu in enumerate(("V100", "T4"))
     for kind in CapacityType
 ]
-TOLD = (
+REPORTED = (
     *("price", "effective_at", "observed_at", "backed_off_at", "backed_off_until", "backed_off_by_loss", "losses"),
     *("exposure_ms", "hazard", "doubts", "fresh_s", "polled", "startup", "starts", "level", "priors", "alive", "at"),
 )

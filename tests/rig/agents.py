@@ -97,11 +97,11 @@ class Agents:
 def lie_of(rng: random.Random) -> Lie:
     """A lie about the state, about up to three numbers, or about how far the run is."""
     kind = rng.choice(("state", "numbers", "both", "both", "behind"))
-    told: dict[str, object] = {}
+    claimed: dict[str, object] = {}
     if kind in ("state", "both"):
-        told["state"] = rng.choice(STATES)
+        claimed["state"] = rng.choice(STATES)
     if kind in ("numbers", "both"):
-        told |= {name: rng.choice(NUMBERS[name]) for name in rng.sample(sorted(NUMBERS), rng.randint(1, 3))}
+        claimed |= {name: rng.choice(NUMBERS[name]) for name in rng.sample(sorted(NUMBERS), rng.randint(1, 3))}
     if kind == "behind":
         return lambda truth: {**truth, "step": int(str(truth["step"])) // 2}
-    return lambda truth: {**truth, **told}
+    return lambda truth: {**truth, **claimed}

@@ -41,10 +41,10 @@ def test_the_checkpoint_of_a_move_is_booked_as_an_estimate_with_its_bytes_and_th
     assert expected > 0
     booked = home.read(lambda tx: [each for each in tx.entries() if each.kind == "egress_estimate"])
     assert [(each.run_id, each.amount_nano_usd, each.basis) for each in booked] == [(moved.id, expected, "estimated")]
-    (told,) = home.events(job, "egress.estimated")
-    assert (told.data["bytes"], told.data["nano_usd"]) == (moved.moved_bytes, expected)
-    assert (told.data["source"], told.data["nano_usd_per_gb"]) == ("aws/us-east-1", rate)
-    assert "estimate from the list price of the catalogue" in told.message
+    (estimated,) = home.events(job, "egress.estimated")
+    assert (estimated.data["bytes"], estimated.data["nano_usd"]) == (moved.moved_bytes, expected)
+    assert (estimated.data["source"], estimated.data["nano_usd_per_gb"]) == ("aws/us-east-1", rate)
+    assert "estimate from the list price of the catalogue" in estimated.message
     kinds = {each.kind for each in home.read(lambda tx: tx.entries())}
     assert not {"egress", "requests"} & kinds
 

@@ -155,16 +155,16 @@ def test_where_the_solver_is_not_in_time_the_last_plan_counts_and_it_is_said(
     home = rented(install, 1)
     jobs = grouped(home, "cheapest", 3, 40)
 
-    def told() -> list[str]:
+    def reported() -> list[str]:
         return [each.message for job in jobs for each in home.events(job, "job.waits")]
 
-    home.until(lambda: any("by the joint plan" in each for each in told()))
+    home.until(lambda: any("by the joint plan" in each for each in reported()))
 
     def too_late(*_args: object, **_kwargs: object) -> None:
         raise LimitError("the solver found no certified answer within 2 s")
 
     monkeypatch.setattr(group_turns, "joint", too_late)
-    home.until(lambda: any("the solver exceeded its time limit" in each for each in told()))
+    home.until(lambda: any("the solver exceeded its time limit" in each for each in reported()))
     home.settle(limit_s=3600.0)
     assert {home.job(job).state for job in jobs} == {"finished"}
     check_truth(home)

@@ -46,9 +46,9 @@ def test_a_job_whose_speed_turns_out_too_low_is_late_everywhere_and_that_is_repo
     assert seen.late_s > 60
     assert seen.lateness.endswith("after its deadline")
     assert [each.late_s for each in current.jobs(home.installation).jobs] == [seen.late_s]
-    told = explain.explain(home.installation, job.id)
-    assert f": {seen.lateness}; as of the decision: the deadline cannot be met" in told.headline
-    assert "before the deadline" not in f"{told.headline} {told.decisions}"
+    explained = explain.explain(home.installation, job.id)
+    assert f": {seen.lateness}; as of the decision: the deadline cannot be met" in explained.headline
+    assert "before the deadline" not in f"{explained.headline} {explained.decisions}"
     home.settle(limit_s=4000.0)
     assert risks(home, job) == ["job.at_risk"]
     assert current.status(home.installation, job.id).job.late_s is None
@@ -70,9 +70,9 @@ def test_after_its_deadline_no_old_decision_says_that_it_will_be_met(install: In
     job = home.submit(steps=1500, deadline_s=900.0, expected=TOO_FAST)
     assert "before the deadline" in placed(home, job)
     home.clock.advance(2000.0)  # no control plane has looked at it since
-    told = explain.explain(home.installation, job.id)
-    assert "before the deadline" not in f"{told.headline} {told.decisions}"
-    assert "after its deadline" in told.headline
+    explained = explain.explain(home.installation, job.id)
+    assert "before the deadline" not in f"{explained.headline} {explained.decisions}"
+    assert "after its deadline" in explained.headline
 
 
 def test_a_paused_job_says_that_its_deadline_has_passed(install: Install) -> None:

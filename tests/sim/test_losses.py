@@ -455,10 +455,10 @@ def test_a_run_learns_the_hazard_of_its_offer_and_again_when_that_has_changed(ho
     job = home.submit(steps=20_000, expected=Expected(GpuRequest("V100"), 1.0))
     run = home.until_step(job, 2)
     home.run_for(60)
-    told = [risk.losses_per_h / home.clock.factor for risk in home.site.risks[run.id]]
+    chances = [risk.losses_per_h / home.clock.factor for risk in home.site.risks[run.id]]
     prior = hazard_per_hour(CapacityHistory(), spot=True)
-    assert prior / 1.5 < told[0] < prior
-    assert told == sorted(told, reverse=True), "its machine lives on"
-    assert prior / 4 < told[-1] < told[0] / 1.25
-    assert len(told) < 6, "each time is a write to the store"
+    assert prior / 1.5 < chances[0] < prior
+    assert chances == sorted(chances, reverse=True), "its machine lives on"
+    assert prior / 4 < chances[-1] < chances[0] / 1.25
+    assert len(chances) < 6, "each time is a write to the store"
     assert {risk.charge_s for risk in home.site.risks[run.id]} == {0.0}, "a folder charges nothing"

@@ -30,7 +30,7 @@ def hush(home: SimulatedInstallation, region: str) -> None:
     home.wires.silent = lambda place, _key: place[1] == region
 
 
-def told(home: SimulatedInstallation, job: Job) -> list[tuple[int, str, str]]:
+def reported(home: SimulatedInstallation, job: Job) -> list[tuple[int, str, str]]:
     return [(event.at_ms, event.kind, event.message) for event in home.events(job)]
 
 
@@ -45,7 +45,7 @@ def story_of_a_job_in_beta(home: SimulatedInstallation, silent_from_s: float | N
             home.ask("migrate", here, offer_id=RESERVE.id)
         home.tick()
     assert home.job(here).state == "finished"
-    return told(home, here)
+    return reported(home, here)
 
 
 @pytest.mark.parametrize("silent_from_s", [0.0, 15.0])
@@ -140,11 +140,11 @@ def test_the_answer_to_a_launch_changes_nothing_once_leadership_is_lost(home: Si
     slow(home, Delay(0.0, 5.0), only="launch")
     job = home.submit(steps=20)
     home.until(lambda: bool(home.migrations(job)) and home.migrations(job)[-1].attempt == 1)
-    deposed, before = home.plane, told(home, job)
+    deposed, before = home.plane, reported(home, job)
     home.take_over()
     with pytest.raises(NotLeaderError):
         deposed.tick()
-    assert told(home, job) == before
+    assert reported(home, job) == before
     assert home.migrations(job)[-1].step is Step.PROVISION
     home.settle()
     assert home.job(job).state == "finished"

@@ -308,9 +308,9 @@ def test_what_a_generated_job_saved_was_computed_when_it_ended_with_the_prices_k
 def test_health_says_who_leads_and_how_long_machines_may_be_alone(fleet: Served) -> None:
     leader, config = fleet.installation.store.leader(), fleet.installation.config
     assert leader is not None
-    told = fleet.json("/health.json")
-    assert (told["epoch"], told["epoch_holder"]) == (leader.epoch, leader.holder)
-    assert (told["lease_s"], told["suspect_after_s"]) == (config.lease_s, config.suspect_after_s)
+    health = fleet.json("/health.json")
+    assert (health["epoch"], health["epoch_holder"]) == (leader.epoch, leader.holder)
+    assert (health["lease_s"], health["suspect_after_s"]) == (config.lease_s, config.suspect_after_s)
     page = fleet.get("/health")[2].decode()
     assert f"epoch {leader.epoch}<small>{leader.holder}</small>" in page
     assert "suspected lost after 5 s without contact" in page

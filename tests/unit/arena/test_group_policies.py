@@ -53,15 +53,15 @@ def test_a_job_of_more_weight_ends_first() -> None:
 
 
 def test_progress_is_reported() -> None:
-    told = []
+    reported = []
     backtest(
         trace([[1.0]] * 2, [1.0, 2.0], [9.0, 9.0]),
         cluster_of("only=1"),
         ("first-in-first-out", LEAST_COST),
-        lambda name: lambda ended, jobs: told.append((name, ended, jobs)),
+        lambda name: lambda ended, jobs: reported.append((name, ended, jobs)),
     )
-    assert told[-1] == (LEAST_COST, 2, 2)
-    assert ("first-in-first-out", 1, 2) in told
+    assert reported[-1] == (LEAST_COST, 2, 2)
+    assert ("first-in-first-out", 1, 2) in reported
 
 
 def test_names_and_clusters_are_read() -> None:

@@ -92,7 +92,7 @@ def test_a_machine_that_is_not_billed_yet_has_no_bill() -> None:
 
 @pytest.mark.parametrize("width", [70, 80, 100, 120])
 def test_machines_fit_the_terminal(width: int) -> None:
-    dear = replace(
+    expensive = replace(
         NODE,
         job="pretraining-of-a-small-model-2026",
         offer_id=OFFER,
@@ -101,7 +101,7 @@ def test_machines_fit_the_terminal(width: int) -> None:
         heard=Heard(0.1, True, "b0", 7, "checkpointed_and_stopped", 2**53, 31.0),
         listed=False,
     )
-    text = shown(listed(dear, NODE), width)
+    text = shown(listed(expensive, NODE), width)
     assert all(width_of(line) <= width for line in text.splitlines()), text
     for cell in ("training", "$98.3200/h", "$1,234.56", "local/north-a", "12 min", "0.4 s ago"):
         assert cell in text

@@ -25,17 +25,17 @@ def allocate():
 threads = [threading.Thread(target=allocate) for _ in range(8)]
 for each in threads: each.start()
 for each in threads: each.join()
-told = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
-libc.malloc_info(0, told)
-libc.fclose(told)
+report = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, report)
+libc.fclose(report)
 """
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has pools by thread")
 def test_many_threads_allocate_from_few_pools(tmp_path: Path) -> None:
     def pools(how: str) -> int:
-        told = tmp_path / how
-        subprocess.run([sys.executable, "-c", PROGRAM, str(told), how], check=True)
-        return told.read_text().count("<heap nr=")
+        report = tmp_path / how
+        subprocess.run([sys.executable, "-c", PROGRAM, str(report), how], check=True)
+        return report.read_text().count("<heap nr=")
 
     assert pools("shared") <= MEMORY_POOLS < pools("by default")

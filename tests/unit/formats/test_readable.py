@@ -27,8 +27,8 @@ def test_ages_of_years_are_in_years_on_pages_and_on_a_terminal() -> None:
 
 
 def test_durations_are_in_a_unit_that_leaves_two_digits() -> None:
-    told = {75: "75 s", 720: "12 min", 11_520: "3.2 h", 3 * 86_400: "3 days", 47_704 * 86_400: "130.6 years"}
-    assert {seconds: readable.span(seconds) for seconds in told} == told
+    texts = {75: "75 s", 720: "12 min", 11_520: "3.2 h", 3 * 86_400: "3 days", 47_704 * 86_400: "130.6 years"}
+    assert {seconds: readable.span(seconds) for seconds in texts} == texts
 
 
 @pytest.mark.parametrize("seconds", [0.0, 59.0, 75.0, 3660.0, 5399.0, 7000.0, 200_000.0, 1e8, 1e11])

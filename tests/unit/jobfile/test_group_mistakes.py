@@ -34,7 +34,7 @@ def group(*entries: str, head: str = "") -> str:
 
 
 @pytest.mark.parametrize(
-    ("entry", "told"),
+    ("entry", "reported"),
     [
         (f"name: a, weight: 0, retries: x, {TRAIN}", ["weight", "retries"]),
         ("file: none.yaml, name: a, weight: 0, retries: x", ["file", "weight", "retries"]),
@@ -47,8 +47,8 @@ def group(*entries: str, head: str = "") -> str:
         (f"name: a, budget: $7, retries: x, {TRAIN}", ["budget", "retries"]),
     ],
 )  # fmt: skip
-def test_all_mistakes_of_one_entry_are_reported(folder: Path, entry: str, told: list[str]) -> None:
-    assert fields(group(entry, head="budget: $5\n"), folder) == [f"jobs[0].{each}" for each in told]
+def test_all_mistakes_of_one_entry_are_reported(folder: Path, entry: str, reported: list[str]) -> None:
+    assert fields(group(entry, head="budget: $5\n"), folder) == [f"jobs[0].{each}" for each in reported]
 
 
 def test_a_wrong_entry_does_not_hide_names_cycles_and_budgets_of_others(folder: Path) -> None:
@@ -132,7 +132,7 @@ def test_of_many_wrong_values_the_first_are_reported(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (f"group: g\nproject: a b\njobs:\n  - hello\n  -\n  - {{name: a, retries: x, {TRAIN}}}\n",
          ["project", "jobs[0]", "jobs[1]", "jobs[2].retries"]),
@@ -149,9 +149,9 @@ def test_of_many_wrong_values_the_first_are_reported(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_wrong_part_of_the_group_does_not_hide_the_mistakes_of_its_jobs(
-    folder: Path, text: str, told: list[str]
+    folder: Path, text: str, reported: list[str]
 ) -> None:
-    assert fields(text, folder) == told
+    assert fields(text, folder) == reported
 
 
 def test_a_file_in_place_of_an_entry_gets_what_to_write(folder: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_file_with_jobs_is_a_group_file_whatever_its_capitals(folder: Path, he
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (f"Group: g\nJobs:\n  - {{name: a, retries: x, {TRAIN}}}\n",
          [("Group", '"group"'), ("Jobs", '"jobs"'), ("jobs[0].retries", "digits")]),
@@ -242,11 +242,11 @@ def test_a_file_with_jobs_is_a_group_file_whatever_its_capitals(folder: Path, he
     ],
 )  # fmt: skip
 def test_fields_in_the_wrong_place_or_capitals_say_where_they_belong(
-    folder: Path, text: str, told: list[tuple[str, str]]
+    folder: Path, text: str, reported: list[tuple[str, str]]
 ) -> None:
     found = problems(text, folder)
-    assert [each.field for each in found] == [field for field, _ in told]
-    assert all(word in each.hint for each, (_, word) in zip(found, told, strict=True))
+    assert [each.field for each in found] == [field for field, _ in reported]
+    assert all(word in each.hint for each, (_, word) in zip(found, reported, strict=True))
 
 
 def test_a_field_of_groups_in_a_job_file_says_so(folder: Path) -> None:
@@ -344,10 +344,10 @@ def test_of_many_unknown_names_the_first_are_named_and_the_rest_counted(folder: 
     names = [f"job-{number}" for number in range(count)]
     jobs = "".join(f"  - {{name: {name}x, {TRAIN}}}\n" for name in names[:20])
     text = f"group: g\njobs:\n{jobs}  - {{name: last, {TRAIN}, after: [{', '.join(names)}]}}\n"
-    *told, last = problems(text, folder)
-    assert len(told) == 9
-    assert all(each.hint.startswith("did you mean") for each in told)
-    assert [each.message for each in told] == [f"there is no job {name!r} in this group" for name in names[:9]]
+    *reported, last = problems(text, folder)
+    assert len(reported) == 9
+    assert all(each.hint.startswith("did you mean") for each in reported)
+    assert [each.message for each in reported] == [f"there is no job {name!r} in this group" for name in names[:9]]
     assert last.field == f"jobs[{min(count, 20)}].after[9]"
     if count == 10:
         assert last.message == "there is no job 'job-9' in this group"

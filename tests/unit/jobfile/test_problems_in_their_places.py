@@ -308,8 +308,8 @@ def test_a_mapping_from_python_is_refused_where_it_has_values_of_a_matrix(folder
     }
     with pytest.raises(SpecError) as caught:
         job_from_mapping(job, folder)
-    told = [(each.field, each.message.split(" stands")[0]) for each in caught.value.problems]
-    assert told == [("train.args.lr", '"${matrix.lr}"'), ("outputs[0]", '"${matrx.n}"')]
+    reported = [(each.field, each.message.split(" stands")[0]) for each in caught.value.problems]
+    assert reported == [("train.args.lr", '"${matrix.lr}"'), ("outputs[0]", '"${matrx.n}"')]
     assert all("submit the group file" in each.hint for each in caught.value.problems)
 
 

@@ -54,7 +54,7 @@ def problems_of(text: str, folder: Path, parse: Any = parse_job) -> tuple[Proble
     return ()
 
 
-def told_well(problems: tuple[Problem, ...]) -> None:
+def well_reported(problems: tuple[Problem, ...]) -> None:
     for each in problems:
         assert each.line > 0
         assert each.field or each.message == "must be a mapping of fields"
@@ -77,7 +77,7 @@ def test_a_wrong_value_of_a_job_file_is_reported_with_its_remedy(folder: Path, l
     rest = {"name": "name: x", "train": "train: {entry: 'train:main', steps: 5}"}
     rest.pop(str(loc[0]), None)
     for value in WRONG:
-        told_well(problems_of("\n".join([*rest.values(), written(loc, value)]) + "\n", folder))
+        well_reported(problems_of("\n".join([*rest.values(), written(loc, value)]) + "\n", folder))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_wrong_value_of_a_group_file_is_reported_with_its_remedy(folder: Path,
         lines = {"group": "g", "jobs": f"[{{name: a, train: {{entry: 'train:main', steps: 5}}{job}}}]"}
         if len(loc) == 1:
             lines[str(loc[0])] = value
-        told_well(problems_of("".join(f"{key}: {each}\n" for key, each in lines.items()), folder, parse_group))
+        well_reported(problems_of("".join(f"{key}: {each}\n" for key, each in lines.items()), folder, parse_group))
 
 
 @pytest.mark.parametrize(

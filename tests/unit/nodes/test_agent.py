@@ -337,8 +337,8 @@ def test_when_another_machine_of_the_run_is_gone_it_says_so_before_it_ends(
     ended.set()
     home.agent.talk(ended)
     assert why == ["machine 1 of the run is gone"]
-    told = {"error": why[0]} if last == "absent" else {}
-    assert home.reported().said == {"state": last, "step": 7, **told}
+    failure = {"error": why[0]} if last == "absent" else {}
+    assert home.reported().said == {"state": last, "step": 7, **failure}
 
 
 def test_no_pace_is_without_a_pause(home: Home) -> None:

@@ -112,10 +112,10 @@ def test_the_front_and_the_picks_flip_with_the_objective(case):
     picks = {pick.objective.split()[0] + pick.objective.split()[-1]: pick.offer_id for pick in compared.picks}
     assert (picks["cheapestcheapest"], picks["fastestfastest"]) == (slow, fast)
     assert [pick.offer_id for pick in compared.picks[2:]] == [fast, middle, middle]  # cost x time, deadline, budget
-    dear = case.job(
+    expensive = case.job(
         "job_2", rates={"SIM-S": 0.5, "SIM-M": 1.0, "SIM-L": 2.0}, budget_nano_usd=usd(1), objective=FASTEST
     )
-    compared = compare(Demand(dear, STEPS), case.market(), case.perf(), limits=MoveLimits())
+    compared = compare(Demand(expensive, STEPS), case.market(), case.perf(), limits=MoveLimits())
     assert compared.picks[-1].objective == "fastest for $1.00"
     assert compared.picks[-1].offer_id is None
 
@@ -221,15 +221,18 @@ def test_simulated_machines_pay_for_no_bucket_that_all_jobs_share(case):
 def test_egress_counts_against_the_budget_even_if_nothing_else_is_known_of_the_cost(case):
     """100 GB from aws to another cloud cost $9."""
     case.offer("g", 0.50, provider="gcp", gpu="T4")
-    dear = case.offer("a", 1.00, provider="aws", gpu="T4")
+    expensive = case.offer("a", 1.00, provider="aws", gpu="T4")
     job = case.job(rates={"T4": 1.0}, budget_nano_usd=usd(10))
     at = ("aws", "eu-1", "eu-1a")
     demand = Demand(job, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)
     placement = case.decide(demand)
-    assert placement.offer_id == dear
+    assert placement.offer_id == expensive
     assert placement.alternatives[-1].reason == "moving there would cost $1.00 more than the remaining budget"
     enough = case.job("job_2", rates={"T4": 1.0}, budget_nano_usd=usd(12))
-    assert case.decide(Demand(enough, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)).offer_id != dear
+    assert (
+        case.decide(Demand(enough, None, 100, usd(2), checkpoint_bytes=100 * GB, checkpoint_at=at)).offer_id
+        != expensive
+    )
 
 
 def test_the_region_of_a_bucket_decides_what_saving_and_fetching_cost(case):

@@ -128,11 +128,13 @@ def test_without_forecasts_the_price_decides() -> None:
 
 
 def test_only_a_job_that_needs_a_place_takes_any() -> None:
-    dear = HERE.replace("az1", "az4")
-    where = {"job": Running(dear, NOW - 24 * HOUR)}
-    (moves,) = decided((HERE, 1.0), (THERE, 1.01), (dear, 9.0), running=where)
+    expensive = HERE.replace("az1", "az4")
+    where = {"job": Running(expensive, NOW - 24 * HOUR)}
+    (moves,) = decided((HERE, 1.0), (THERE, 1.01), (expensive, 9.0), running=where)
     assert (moves.action, moves.also) == ("move", ())
-    (placed,) = decided((HERE, 1.0), (THERE, 1.01), (dear, 9.0), running={"job": replace(where["job"], leaving=True)})
+    (placed,) = decided(
+        (HERE, 1.0), (THERE, 1.01), (expensive, 9.0), running={"job": replace(where["job"], leaving=True)}
+    )
     assert (placed.action, placed.also) == ("place", (THERE,))
 
 

@@ -316,8 +316,8 @@ def test_a_saving_that_lasts_until_a_likely_loss_says_for_how_long(case, settled
     case.seen.sort(key=lambda each: each.at_ms)
     placement = case.decide(Demand(case.job(), STEPS, done_steps=1), settled(here, migrations_today=4))
     cost = {each.offer_id: each.cost_nano_usd / 1e9 for each in placement.alternatives}
-    told = rf"{there} saves \$([\d.]+) compared with staying over the next (\d+) min, but the job has moved"
-    saved, minutes = re.match(told, placement.reason).groups()
+    pattern = rf"{there} saves \$([\d.]+) compared with staying over the next (\d+) min, but the job has moved"
+    saved, minutes = re.match(pattern, placement.reason).groups()
     assert float(saved) < 0.01 * (cost[here] - cost[there])
     assert 30 < int(minutes) < 60
     sure, surely = case.offer("sure", 4.00), case.offer("surely", 3.00)

@@ -128,12 +128,12 @@ def test_a_quota_that_others_use_up_is_worth_something_too(case: DecisionCase) -
 def test_the_cheap_machine_goes_first_to_the_job_that_saves_more_there(case: DecisionCase) -> None:
     """An hour of it saves the short job more than the long one, which has it when the short one has ended."""
     cheap = case.offer("cheap", 1.0)
-    dear = case.offer("dear", 5.0, gpu="SIM-L")
+    expensive = case.offer("dear", 5.0, gpu="SIM-L")
     rates = {"SIM-M": 1.0, "SIM-L": 0.9}
     short = Demand(case.job("short", rates=rates, deadline_s=12 * 3600.0), 10 * HOUR_STEPS)
     long = Demand(case.job("long", rates={**rates, "SIM-L": 1.0}, deadline_s=1001 * 3600.0), 1000 * HOUR_STEPS)
     found = planned(case, [short, long], quota(1, "cheap"))
-    assert [max(each, key=lambda offer: each[offer]) for each in shares(found)] == [cheap, dear]
+    assert [max(each, key=lambda offer: each[offer]) for each in shares(found)] == [cheap, expensive]
     assert found.cost_usd == pytest.approx(10 + 991 + 9 * 5, rel=3e-3)
 
 

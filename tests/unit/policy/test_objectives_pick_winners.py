@@ -61,7 +61,7 @@ def test_fastest_prefers_the_cheaper_of_two_equally_fast_machines(case):
 
 
 def test_fastest_takes_the_cheapest_of_those_within_three_percent_of_the_earliest_finish(case):
-    dear = case.offer("dear", 8.00, gpu="SIM-L")  # 10 h
+    expensive = case.offer("dear", 8.00, gpu="SIM-L")  # 10 h
     near = case.offer("near", 2.00)  # 1.5% slower
     case.offer("far", 0.10, gpu="SIM-S")  # 4.2% slower
     job = case.job(rates={"SIM-L": 1.0, "SIM-M": 0.985, "SIM-S": 0.96}, objective=FASTEST)
@@ -71,18 +71,18 @@ def test_fastest_takes_the_cheapest_of_those_within_three_percent_of_the_earlies
     reasons = {each.offer_id.split("/")[3]: each.reason for each in placement.alternatives}
     assert reasons["dear"] == "only 1.5% faster, $60.20 more"
     assert reasons["far"] == "16 min slower"
-    assert placement.alternatives[1].offer_id == dear
+    assert placement.alternatives[1].offer_id == expensive
     # At these prices the two cost the same; the slower one is out of the question at any price.
     case.now += 1
-    case.price(dear, (placement.would_move_below_nano_usd_per_hour - 1000) / 1e9)
-    assert case.decide(Demand(job, STEPS)).offer_id == dear
+    case.price(expensive, (placement.would_move_below_nano_usd_per_hour - 1000) / 1e9)
+    assert case.decide(Demand(job, STEPS)).offer_id == expensive
     case.now += 1
-    case.price(dear, 8.00)
+    case.price(expensive, 8.00)
     case.price(near, (placement.kept_up_to_nano_usd_per_hour - 1000) / 1e9)
     assert case.decide(Demand(job, STEPS)).offer_id == near
     case.now += 1
     case.price(near, (placement.kept_up_to_nano_usd_per_hour + 1000) / 1e9)
-    assert case.decide(Demand(job, STEPS)).offer_id == dear
+    assert case.decide(Demand(job, STEPS)).offer_id == expensive
 
 
 def test_the_tolerance_of_fastest_counts_from_the_earliest_finish_that_can_be_had(case):

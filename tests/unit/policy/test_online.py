@@ -180,10 +180,10 @@ def test_the_adapter_holds_no_rule_of_its_own():
 
 
 @pytest.mark.parametrize("cheap_ticks", [0, 2])
-@pytest.mark.parametrize("dear", [5.0, 50.0])
-def test_spot_above_on_demand_is_not_paid(cheap_ticks, dear):
+@pytest.mark.parametrize("expensive", [5.0, 50.0])
+def test_spot_above_on_demand_is_not_paid(cheap_ticks, expensive):
     ticks = 60
-    prices = [[0.3] * cheap_ticks + [dear] * (ticks - cheap_ticks)]
+    prices = [[0.3] * cheap_ticks + [expensive] * (ticks - cheap_ticks)]
     window = trace([[1] * ticks], prices, on_demand=1.0, tick_ms=3_600_000).window(0, ticks)
     done = play(online.make(), task(20, ticks, 0.2, tick_ms=3_600_000), window)
     assert done.finished
@@ -214,8 +214,8 @@ def test_where_only_spot_prices_differ_a_job_stays_where_spot_costs_least(zones,
     assert done.on_demand_usd == 0.0
 
 
-@pytest.mark.parametrize("dear", [1.0, 20.0, 100.0, 1e5])
-def test_an_on_demand_price_that_nobody_would_pay_changes_nothing(dear):
+@pytest.mark.parametrize("expensive", [1.0, 20.0, 100.0, 1e5])
+def test_an_on_demand_price_that_nobody_would_pay_changes_nothing(expensive):
     ticks = 60
     draw = np.random.default_rng(3)
     up = (np.cumsum(draw.random((2, ticks)) < 0.15, axis=1) + 1) % 2
@@ -225,7 +225,7 @@ def test_an_on_demand_price_that_nobody_would_pay_changes_nothing(dear):
             task(20, ticks, 0.2),
             trace(up, [[0.3] * ticks, [0.35] * ticks], (1.0, each)).window(0, ticks),
         )
-        for each in (1.0, dear)
+        for each in (1.0, expensive)
     ]
     assert jobs[0].usd == pytest.approx(jobs[1].usd)
 

@@ -65,8 +65,8 @@ def test_a_job_file_and_a_budget_can_forbid_it():
 
 
 def test_a_kind_that_cannot_win_is_not_tried_and_a_costly_move_counts():
-    dear = options((0.9, 90.0, 90.0))
-    assert advise(posterior(), dear, steps=hours(400)).probe is None
+    expensive = options((0.9, 90.0, 90.0))
+    assert advise(posterior(), expensive, steps=hours(400)).probe is None
     assert advise(posterior(), options(moves=1e15), steps=hours(400)).commit == 0
 
 
@@ -113,8 +113,8 @@ def test_among_many_kinds_one_that_may_win_is_tried():
     advice = advise(FITTED.posterior(kinds, [Cell(kinds[0], 0.0, 1e-4)]), many, steps=hours(100))
     assert advice.probe not in (None, 0)
     assert advice.saving_nano_usd > advice.cost_nano_usd
-    dear = [*many[:3], Option(many[3].kind, 1e13, 0, 1e12), *many[4:]]
-    assert advise(FITTED.posterior(kinds, [Cell(kinds[0], 0.0, 1e-4)]), dear, steps=hours(100)).probe != 3
+    expensive = [*many[:3], Option(many[3].kind, 1e13, 0, 1e12), *many[4:]]
+    assert advise(FITTED.posterior(kinds, [Cell(kinds[0], 0.0, 1e-4)]), expensive, steps=hours(100)).probe != 3
 
 
 @settings(max_examples=40)

@@ -39,9 +39,9 @@ def decided(
 
 
 def test_an_offer_beyond_the_quota_is_not_ranked_first_and_the_plan_says_whose_fault_it_is(case: DecisionCase) -> None:
-    cheap, dear = case.offer("cheap", 1.0), case.offer("dear", 10.0)
+    cheap, expensive = case.offer("cheap", 1.0), case.offer("dear", 10.0)
     placement = decided(case, quota(8, 6, instance_types=("cheap",)))
-    assert (placement.action, placement.offer_id) == ("place", dear)
+    assert (placement.action, placement.offer_id) == ("place", expensive)
     why = {each.offer_id: each.reason for each in placement.alternatives}[cheap]
     assert why == (
         f"your quota, not the market: vCPUs in eu-1 allows 8 vCPUs, 6 in use, and a machine of 4 is wanted; {REMEDY}"
@@ -72,11 +72,11 @@ def test_a_quota_that_could_never_do_is_distinguished_from_one_in_use(
 
 def test_a_job_on_several_machines_needs_room_for_all(case: DecisionCase) -> None:
     case.offer("cheap", 1.0)
-    dear = case.offer("dear", 10.0)
+    expensive = case.offer("dear", 10.0)
     narrow = quota(8, 0, instance_types=("cheap",))
-    assert decided(case, narrow, nodes=2).offer_id != dear
+    assert decided(case, narrow, nodes=2).offer_id != expensive
     placement = decided(case, narrow, nodes=3)
-    assert placement.offer_id == dear
+    assert placement.offer_id == expensive
     assert any("3 machines of 4 are wanted" in each.reason for each in placement.alternatives)
 
 

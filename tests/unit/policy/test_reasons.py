@@ -74,10 +74,10 @@ def test_an_offer_without_a_price_is_named(case):
 
 def test_a_refused_offer_is_left_alone_for_a_while_and_says_since_when(case):
     cheap = case.offer("cheap", 1)
-    dear = case.offer("dear", 5)
+    expensive = case.offer("dear", 5)
     case.happened(cheap, "refused", minutes_ago=12)
     placement = case.decide(Demand(case.job(), STEPS))
-    assert placement.offer_id == dear
+    assert placement.offer_id == expensive
     assert reasons(placement)["cheap"] == "no capacity 12 min ago"
     case.now += 4 * 60_000
     assert case.decide(Demand(case.job(), STEPS)).offer_id == cheap
@@ -93,15 +93,15 @@ def test_an_offer_whose_machine_was_just_lost_is_left_alone_for_a_while(case):
 
 def test_the_end_of_the_first_back_off_is_an_occasion_to_decide_again(case, settled):
     usable, sooner = case.offer("usable", 1), case.offer("sooner", 2)
-    too_small, dear = case.offer("too-small", 1, gpu="SIM-S"), case.offer("dear", 5)
+    too_small, expensive = case.offer("too-small", 1, gpu="SIM-S"), case.offer("dear", 5)
     for offer_id, minutes_ago in ((usable, 2), (sooner, 12), (too_small, 14)):
         case.happened(offer_id, "refused", minutes_ago)
     job = case.job(resources=Resources((GpuRequest("SIM-M"),)))
     ends_at_ms = case.now + 3 * 60_000
     assert case.decide(Demand(job, STEPS)).again_at_ms == ends_at_ms
-    stays = case.decide(Demand(job, STEPS), settled(dear))
+    stays = case.decide(Demand(job, STEPS), settled(expensive))
     assert (stays.action, stays.again_at_ms) == ("stay", ends_at_ms)
-    case.happened(dear, "refused", 1)
+    case.happened(expensive, "refused", 1)
     waits = case.decide(Demand(job, STEPS))
     assert (waits.action, waits.again_at_ms) == ("wait", ends_at_ms)
     assert case.decide(Demand(replace(job, state="paused"), STEPS)).again_at_ms is None

@@ -42,12 +42,12 @@ def decided(case: DecisionCase, demands: list[Demand], *quotas: Quota, **more) -
 
 
 def test_the_last_machine_goes_to_the_job_that_saves_most_with_it(case: DecisionCase) -> None:
-    cheap, dear = case.offer("cheap", 1.0), case.offer("dear", 10.0)
+    cheap, expensive = case.offer("cheap", 1.0), case.offer("dear", 10.0)
     demands = [demand(case, "short", steps=1000), demand(case, "long", steps=100_000)]
     assert {each.offer_id for each in decided(case, demands).values()} == {cheap}, "without a quota"
     chosen = decided(case, demands, quota(1, instance_types=("cheap",)))
     assert chosen["long"].offer_id == cheap
-    assert chosen["short"].offer_id == dear
+    assert chosen["short"].offer_id == expensive
     why = {each.offer_id: each.reason for each in chosen["short"].alternatives}[cheap]
     assert why == (
         "your quota, not the market: machines in eu-1 allows 1 machines, 0 in use and 1 planned or on their way, and a "
@@ -57,7 +57,7 @@ def test_the_last_machine_goes_to_the_job_that_saves_most_with_it(case: Decision
 
 def test_a_job_that_would_have_to_wait_comes_before_one_that_can_go_elsewhere(case: DecisionCase) -> None:
     only = case.offer("only", 1.0, gpu="SIM-L")
-    dear = case.offer("dear", 50.0)
+    expensive = case.offer("dear", 50.0)
     rates = {"SIM-L": 1.0, "SIM-M": 1.0}
     large = Resources(gpus=(GpuRequest("SIM-L"),))
     demands = [
@@ -66,7 +66,7 @@ def test_a_job_that_would_have_to_wait_comes_before_one_that_can_go_elsewhere(ca
     ]
     chosen = decided(case, demands, quota(1, instance_types=("only",)))
     assert chosen["b-large-only"].offer_id == only
-    assert chosen["a-saves-much"].offer_id == dear
+    assert chosen["a-saves-much"].offer_id == expensive
 
 
 def test_of_equal_jobs_the_first_submitted_keeps_it_and_the_others_wait(case: DecisionCase) -> None:
@@ -96,17 +96,17 @@ def test_a_deadline_comes_before_a_saving(case: DecisionCase) -> None:
 
 def test_two_jobs_never_plan_on_the_same_last_machine_that_the_user_owns(case: DecisionCase) -> None:
     """Also as machines of a gang. The other one rents, and the plan names no quota."""
-    own, dear = case.offer("own", 0.0), case.offer("dear", 10.0)
+    own, expensive = case.offer("own", 0.0), case.offer("dear", 10.0)
     desk = replace(quota(1, name="machines", instance_types=("own",)), scope="desk1", owned=True)
     demands = [demand(case, "short"), demand(case, "long", steps=100_000)]
     chosen = decided(case, demands, desk)
-    assert {job_id: each.offer_id for job_id, each in chosen.items()} == {"long": own, "short": dear}
+    assert {job_id: each.offer_id for job_id, each in chosen.items()} == {"long": own, "short": expensive}
     why = {each.offer_id: each.reason for each in chosen["short"].alternatives}[own]
     assert why == "the machine on desk1 is planned for another job, or on its way"
 
     gang = demand(case, "gang", steps=200_000, resources=Resources(nodes=2))
     chosen = decided(case, [*demands, gang], replace(desk, limit=4, used=1))
-    assert {job_id: each.offer_id for job_id, each in chosen.items()} == {"gang": own, "long": own, "short": dear}
+    assert {job_id: each.offer_id for job_id, each in chosen.items()} == {"gang": own, "long": own, "short": expensive}
     why = {each.offer_id: each.reason for each in chosen["short"].alternatives}[own]
     assert why == "all 4 machines on desk1 are taken: 1 in use, 3 planned or on their way"
 
@@ -177,7 +177,7 @@ def wanted(placements: Mapping[str, Placement], nodes_of: Mapping[str, int], typ
 
 def test_a_job_of_a_higher_priority_keeps_it_whatever_others_lose(case: DecisionCase) -> None:
     """One would have to wait, and the other saves more: a priority comes before both."""
-    only, dear = case.offer("only", 1.0, gpu="SIM-L"), case.offer("dear", 50.0)
+    only, expensive = case.offer("only", 1.0, gpu="SIM-L"), case.offer("dear", 50.0)
     rates = {"SIM-L": 1.0, "SIM-M": 1.0}
     urgent = demand(case, "urgent", rates=rates)
     large = demand(case, "large-only", rates=rates, resources=Resources(gpus=(GpuRequest("SIM-L"),)))
@@ -189,5 +189,5 @@ def test_a_job_of_a_higher_priority_keeps_it_whatever_others_lose(case: Decision
     assert {job_id: each.offer_id for job_id, each in chosen.items()} == {
         "urgent": only,
         "large-only": None,
-        "saves-much": dear,
+        "saves-much": expensive,
     }

@@ -88,10 +88,10 @@ def test_a_job_that_may_come_to_a_faster_machine_may_be_done_as_soon_as_there(ca
     case.offer("slow", 1.0, spot=True)
     alone = chosen(case, prices=prices_stray(0.2, 0.7, 0.5))
     case.offer("fast", 2.4, gpu="SIM-L", spot=True)
-    dear = chosen(case, prices=prices_stray(0.2, 0.1, 0.5))
+    expensive = chosen(case, prices=prices_stray(0.2, 0.1, 0.5))
     near = chosen(case, prices=prices_stray(0.2, 0.7, 0.5))
-    assert near.offer_id == dear.offer_id == alone.offer_id
-    assert dear.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
+    assert near.offer_id == expensive.offer_id == alone.offer_id
+    assert expensive.duration_low_s == pytest.approx(alone.duration_low_s, rel=0.01)
     assert near.duration_low_s < 0.7 * alone.duration_low_s
     assert near.duration_high_s <= alone.duration_high_s  # after a loss it may go there, too
 

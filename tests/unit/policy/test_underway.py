@@ -194,11 +194,11 @@ def test_a_move_from_an_offer_without_a_price_is_aborted_if_its_target_misses_th
 
 
 def test_a_placement_over_the_budget_is_aborted_where_another_offer_is_as_likely_and_within_it(case):
-    dear, cheap = case.offer("dear", 2.00), case.offer("cheap", 0.20, gpu="SIM-L")
+    expensive, cheap = case.offer("dear", 2.00), case.offer("cheap", 0.20, gpu="SIM-L")
     job = case.job(rates={"SIM-M": 1.0, "SIM-L": 0.9}, deadline_s=10.85 * 3600, budget_nano_usd=usd("19.5"))
-    placement = first(case, Demand(job, STEPS), dear)
+    placement = first(case, Demand(job, STEPS), expensive)
     assert (placement.action, placement.offer_id) == ("stay", None)
-    said = rf"{cheap} is now as likely to meet its limits, and {dear} would cost \$0\.\d\d over the budget"
+    said = rf"{cheap} is now as likely to meet its limits, and {expensive} would cost \$0\.\d\d over the budget"
     assert re.fullmatch(said, placement.reason)
 
 

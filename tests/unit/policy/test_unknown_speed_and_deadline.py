@@ -102,12 +102,12 @@ def test_a_job_is_not_measured_on_spot_where_on_demand_of_the_same_machine_costs
 
 
 def test_a_job_is_not_measured_on_a_spot_machine_that_is_expected_to_cost_more_than_on_demand(case, offers):
-    dear = case.offer("dear", 5.0, gpu="A10", spot=True, provider="aws")
+    expensive = case.offer("dear", 5.0, gpu="A10", spot=True, provider="aws")
     for other in ("K80 spot", "V100 spot"):
         case.happened(offers[other], "refused", 5)
     assert odds(case, 30)[0] == offers["V100"]
-    case.price(dear, 2.0)
-    assert odds(case, 30)[0] == dear
+    case.price(expensive, 2.0)
+    assert odds(case, 30)[0] == expensive
 
 
 @pytest.mark.parametrize("hours", [30, 100])

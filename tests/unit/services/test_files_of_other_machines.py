@@ -178,15 +178,15 @@ def test_a_store_that_does_not_answer_is_an_error_with_a_remedy(far: Far, monkey
 def test_outputs_are_fetched_of_the_newest_generation_and_only_what_is_named(far: Far, tmp_path: Path) -> None:
     far.write({"weights/final.pt": b"old", "weights/first.pt": b"first", "scratch": b"x"})
     far.write({"weights/final.pt": b"weights"}, generation=2)
-    told: list[tuple[str, int, int]] = []
-    fetched = fetch.fetch(far.installation, "gpt", tmp_path / "out", progress=lambda *now: told.append(now))
+    reported: list[tuple[str, int, int]] = []
+    fetched = fetch.fetch(far.installation, "gpt", tmp_path / "out", progress=lambda *now: reported.append(now))
     assert [(each.path, each.size_bytes) for each in fetched.files] == [
         ("weights/final.pt", 7),
         ("weights/first.pt", 5),
     ]
     assert (tmp_path / "out/weights/final.pt").read_bytes() == b"weights"
     assert not (tmp_path / "out/scratch").exists()
-    assert told[-1] == ("weights/first.pt", 12, 12)
+    assert reported[-1] == ("weights/first.pt", 12, 12)
     fetched = fetch.fetch(far.installation, "gpt", tmp_path / "some", ["scratch", "weights/first.pt", "none/"])
     assert [each.path for each in fetched.files] == ["scratch", "weights/first.pt"]
     assert fetched.missing == ("none",)

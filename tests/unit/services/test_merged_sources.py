@@ -92,7 +92,7 @@ def test_the_catalogues_offers_in_a_region_that_answers_stay_as_old_as_they_are(
 
 
 KINDS = st.tuples(st.sampled_from("pq"), st.sampled_from("rs"), st.sampled_from("tu"), st.sampled_from(CapacityType))
-TOLD = st.builds(
+REPORTED = st.builds(
     lambda kind, zone, at, price: _reported(kind, zone, at, price),
     KINDS,
     st.sampled_from(["", "a", "b"]),
@@ -107,7 +107,7 @@ def _reported(kind: tuple[str, str, str, CapacityType], zone: str, at: int, pric
     return ReportedPrice(offer, PricePoint(offer.id, price, at, at, "s"), at, "s")
 
 
-@given(st.lists(TOLD), st.lists(TOLD), st.dictionaries(KINDS.map(lambda kind: Kind(*kind)), st.integers(0, 9)))
+@given(st.lists(REPORTED), st.lists(REPORTED), st.dictionaries(KINDS.map(lambda kind: Kind(*kind)), st.integers(0, 9)))
 def test_law_each_kind_comes_from_one_side_and_from_the_fresher_one(fresh, old, gone):
     kept = merged(fresh, old, gone)
     for kind in {Kind.of(each.offer) for each in (*fresh, *old)}:

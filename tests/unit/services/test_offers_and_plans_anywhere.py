@@ -235,8 +235,8 @@ def test_a_plan_for_clouds_that_are_not_enabled_says_so_and_is_never_submitted(
 def test_a_budget_that_buys_the_job_nowhere_is_the_reason_also_on_clouds_that_are_not_enabled(
     installation: Installation, anywhere: bool | None
 ) -> None:
-    dear = replace(spec(resources=GPUS, steps=50_000_000), budget_nano_usd=usd(5))
-    view = plan.preview(installation, [dear], anywhere=anywhere, wall=VirtualClock(NOW))
+    expensive = replace(spec(resources=GPUS, steps=50_000_000), budget_nano_usd=usd(5))
+    view = plan.preview(installation, [expensive], anywhere=anywhere, wall=VirtualClock(NOW))
     (decided,) = view.decisions
     assert view.anywhere
     assert decided.offer_id is None
@@ -245,7 +245,7 @@ def test_a_budget_that_buys_the_job_nowhere_is_the_reason_also_on_clouds_that_ar
     with pytest.raises(InfeasibleError) as refused:
         feasible.require_feasible(view)
     assert "raise the budget" in refused.value.hint
-    enough = replace(dear, budget_nano_usd=usd(amount[1].replace(",", "")))
+    enough = replace(expensive, budget_nano_usd=usd(amount[1].replace(",", "")))
     (decided,) = plan.preview(installation, [enough], anywhere=anywhere, wall=VirtualClock(NOW)).decisions
     assert decided.offer_id is not None
     assert decided.chance is None
@@ -285,9 +285,9 @@ def test_a_cloud_that_nothing_can_rent_is_not_one_to_enable(installation: Instal
     view = plan.preview(installation, [wanted], anywhere=True, wall=VirtualClock(NOW))
     assert view.decisions[0].offer_id.startswith("verda/")
     assert view.not_enabled == view.no_provider == ("verda",)
-    told = rendered(view, Screen())
-    assert "Tradewind cannot rent at verda: no provider" in told
-    assert "enable it in tradewind.toml" not in told
+    shown = rendered(view, Screen())
+    assert "Tradewind cannot rent at verda: no provider" in shown
+    assert "enable it in tradewind.toml" not in shown
     with pytest.raises(InfeasibleError) as refused:
         submit.submit(installation, view, caller=ME)
     assert "install a provider package" in refused.value.hint
@@ -299,10 +299,10 @@ def test_clouds_that_nothing_can_rent_are_distinguished_in_a_list_of_offers(loca
     assert {"aws", "verda"} <= set(found.not_enabled)
     assert "verda" in found.no_provider
     assert "aws" not in found.no_provider
-    told = offers_rendered(found, Screen())
-    assert re.search(r"not enabled here: [^\n]*aws", told)
-    assert not re.search(r"not enabled here: [^\n]*verda", told)
-    assert re.search(r"cannot rent at [^\n]*verda", told)
+    shown = offers_rendered(found, Screen())
+    assert re.search(r"not enabled here: [^\n]*aws", shown)
+    assert not re.search(r"not enabled here: [^\n]*verda", shown)
+    assert re.search(r"cannot rent at [^\n]*verda", shown)
 
 
 def test_prices_past_the_age_limit_are_no_choice_and_counted_wherever_a_job_is_ranked(

@@ -91,10 +91,10 @@ def test_what_a_job_left_is_deleted_when_it_ended_long_ago(
     running = {*job_of(objects, past.conv), *job_of(objects, past.lstm)}
     assert prune(installation, "30d", caller=ME).jobs == ()
     clock.advance(31 * DAY_S)
-    told = prune(installation, "30d", dry_run=True, caller=ME)
+    previewed = prune(installation, "30d", dry_run=True, caller=ME)
     assert objects.keys == {code, log, metrics, output} | running
     done = prune(installation, "30d", caller=ME)
-    assert replace(done, dry_run=True) == told
+    assert replace(done, dry_run=True) == previewed
     assert objects.keys == {output} | running
     assert (done.freed_bytes, done.kept_bytes) == (1250, 7)
     (job,) = done.jobs

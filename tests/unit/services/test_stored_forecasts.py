@@ -52,9 +52,9 @@ def test_an_outdated_forecast_is_made_again(home: SimulatedInstallation) -> None
         before = tx.job_forecasts([job.id for job in tx.jobs()], 0)
     home.clock.advance(FRESH_S + 1)
     with home.store.read() as tx:
-        anew = forecasts(home.installation, tx, tx.jobs())
-    assert anew.keys() == before.keys()
-    assert all(said != before[job_id] for job_id, said in anew.items())
+        renewed = forecasts(home.installation, tx, tx.jobs())
+    assert renewed.keys() == before.keys()
+    assert all(said != before[job_id] for job_id, said in renewed.items())
 
 
 def test_a_job_whose_machine_starts_is_not_said_to_fit_nowhere_because_machines_are_in_use(

@@ -131,7 +131,7 @@ def test_another_process_of_the_job_cannot_attach(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("saved", "built", "told"),
+    ("saved", "built", "message"),
     [
         (
             lambda: torch.nn.Linear(2, 3),
@@ -150,7 +150,7 @@ def test_another_process_of_the_job_cannot_attach(monkeypatch):
         ),
     ],
 )
-def test_a_model_that_has_changed_is_refused_with_what_differs_on_both_sides(tmp_path, saved, built, told):
+def test_a_model_that_has_changed_is_refused_with_what_differs_on_both_sides(tmp_path, saved, built, message):
     def trained(generation, part):
         run = SimulatedRun(tmp_path, generation=generation, steps=2 * generation)
         run.model = torch.nn.Sequential(part)
@@ -160,7 +160,7 @@ def test_a_model_that_has_changed_is_refused_with_what_differs_on_both_sides(tmp
     store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
     assert trained(1, saved()) == "finished"
     store.write_fence(tmp_path / "checkpoints", JOB, 2, "1-2-0")
-    with pytest.raises(StateError, match=told) as refused:
+    with pytest.raises(StateError, match=message) as refused:
         trained(2, built())
     assert "submit a new job" in refused.value.hint
 

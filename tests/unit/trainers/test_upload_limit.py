@@ -104,27 +104,27 @@ def test_what_is_under_way_is_written_at_full_speed_once_the_machine_may_be_lost
     store.write_fence(tmp_path / "checkpoints", JOB, 1, None)
     run = SimulatedRun(tmp_path, steps=40, max_in_flight=1, max_upload_bytes_per_s=SLOW)
     run.model = torch.nn.Linear(1000, 3000)
-    under_way, told_at = list[ManifestName](), 0
+    under_way, reported_at = list[ManifestName](), 0
 
     def before(step: int) -> None:
-        nonlocal told_at
+        nonlocal reported_at
         context = present_context()
         assert context is not None
         assert context.session is not None
         background = context.session._saves._background
         assert isinstance(background, Background)
         context.session._cadence.save_s = 5000.0
-        if told_at and step > told_at:
+        if reported_at and step > reported_at:
             until(lambda: store.manifests(run.root, JOB) == under_way)
             run.control.request_stop()
         elif background._room:
             until(lambda: background.ready)
-        elif background.under_way and not told_at:
-            told_at, under_way[:] = step, background.under_way
+        elif background.under_way and not reported_at:
+            reported_at, under_way[:] = step, background.under_way
             run.control.warn() if notice is None else run.control.put_notice(Notice("preemption", run.now + notice))
 
     assert run.train(before_step=before) == "checkpointed_and_stopped"
-    assert told_at
+    assert reported_at
 
 
 def test_a_file_is_read_in_pieces_that_are_asked_for_before(tmp_path: Path) -> None:

@@ -209,8 +209,8 @@ def html(status: int) -> Response:
     return Response(status, b"<html>", "text/html")
 
 
-def answer(**told: object) -> Response:
-    return Response(200, json.dumps(told).encode())
+def answer(**reported: object) -> Response:
+    return Response(200, json.dumps(reported).encode())
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def answer(**told: object) -> Response:
         *(html(status) for status in (200, 408, 429, 500, 503)),
         *(Response(200, body) for body in (b"", b"[]", b"{}", b"\xff")),
         answer(access_token=None, expires_in=3600),
-        *(answer(access_token="t", expires_in=told) for told in (-5, "soon", float("nan"))),
+        *(answer(access_token="t", expires_in=reported) for reported in (-5, "soon", float("nan"))),
     ],
 )
 def test_an_answer_that_is_none_is_no_refusal(guarded: Guarded, given: Response) -> None:

@@ -60,7 +60,7 @@ class Plane:
     def user_data(self, token: str = TOKEN, *, gpu: str | None = None, gpu_count: int = 0) -> str:
         return self.launching().user_data(token, Remote("job-1", "run-1", f"{self.root}/checkpoints", gpu, gpu_count))
 
-    def told(self, token: str = TOKEN) -> NodeFacts:
+    def reported(self, token: str = TOKEN) -> NodeFacts:
         facts = Channel(open_store(f"{self.root}/control/install"), token).facts()
         assert facts is not None
         boot_token = sealing.boot_token(KEY, token)
@@ -88,7 +88,7 @@ def refused(host: Host, plane: Plane, user_data: str, **variables: str) -> str:
 
 
 def said_why(host: Host, plane: Plane, process: subprocess.Popen[bytes]) -> str:
-    facts = plane.told()
+    facts = plane.reported()
     assert facts.public_key == ""
     assert facts.error in host.said()
     assert not in_session(process.pid)

@@ -120,7 +120,7 @@ def test_a_damaged_runtime_is_built_again_by_the_next_start(plane: Plane, host: 
     whole = agent.read_text()
     agent.write_bytes(b"\0" * 100)  # as a power failure leaves it
     host.boot(plane.user_data()).wait(PATIENCE_S)
-    assert "source code" in plane.told().error
+    assert "source code" in plane.reported().error
     prepared(plane, host)
     assert agent.read_text() == whole
 
@@ -296,4 +296,4 @@ def test_one_of_several_machines_that_cannot_be_used_says_which_it_is(
     monkeypatch.setattr(launching, "MACHINES", ("s390x",))
     text = plane.launching().user_data(TOKEN, remote(plane), 2)
     assert host.boot(text, TRADEWIND_INSTANCE_ID="static-desk1-x").wait(PATIENCE_S) == 1
-    assert plane.told().error.startswith("static-desk1-x: this machine is ")
+    assert plane.reported().error.startswith("static-desk1-x: this machine is ")

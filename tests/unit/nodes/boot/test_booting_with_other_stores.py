@@ -42,7 +42,7 @@ def made(root: str, nodes: int = 1) -> str:
     return launching.user_data(TOKEN, Remote("job-1", "run-1", f"{root}/checkpoints"), nodes)
 
 
-def told(root: str, host: Host, nodes: int = 1) -> str:
+def reported(root: str, host: Host, nodes: int = 1) -> str:
     """What a machine that boots with this store says is wrong with it."""
     text = made(root, nodes)
     assert len(text.encode()) < MOST_BYTES
@@ -81,7 +81,7 @@ def test_without_a_python_it_says_so(root: str, tmp_path: Path) -> None:
     (tools / "curl").symlink_to(shutil.which("curl") or "curl")
     (tools / "python3").write_text("#!/bin/sh\nexit 4\n")  # Python 3.10
     (tools / "python3").chmod(0o755)
-    assert "no Python 3.11" in told(root, Host(tmp_path, str(tools)))
+    assert "no Python 3.11" in reported(root, Host(tmp_path, str(tools)))
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -89,6 +89,6 @@ def test_with_one_it_says_what_is_wrong(root: str, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(launching, "MACHINES", ("s390x",))
     host = Host(tmp_path)
     try:
-        assert "not Linux on s390x" in told(root, host, nodes)
+        assert "not Linux on s390x" in reported(root, host, nodes)
     finally:
         host.end()

@@ -211,9 +211,9 @@ def test_machines_without_credentials_take_their_seats_once_each(plane: Plane) -
     assert doors[0].facts() is None
     assert doors[1].put_facts(NodeFacts("boot", "key", "proof", ray="10.0.0.1:4000"))
     assert doors[0].facts() is None
-    told = doors[1].facts()
-    assert told is not None
-    assert told.ray == "10.0.0.1:4000"
+    reported = doors[1].facts()
+    assert reported is not None
+    assert reported.ray == "10.0.0.1:4000"
 
 
 def test_a_machine_of_several_may_reach_its_own_control_objects_only(plane: Plane) -> None:

@@ -145,8 +145,8 @@ def test_going_on_from_an_earlier_choice_finds_what_a_new_search_does(seed: int)
     found = choose(work, candidates, most, TimeLimit())
     for _ in range(4):
         candidates = joined([candidates, work.mixes(found.prices)], 4)
-        found, anew = (choose(work, candidates, most, TimeLimit(), before) for before in (found, None))
-        value = [each.part @ work.worth(candidates) + excess(each.used, most) for each in (found, anew)]
+        found, from_scratch = (choose(work, candidates, most, TimeLimit(), before) for before in (found, None))
+        value = [each.part @ work.worth(candidates) + excess(each.used, most) for each in (found, from_scratch)]
         assert value[0] == pytest.approx(value[1], rel=1e-6)
 
 

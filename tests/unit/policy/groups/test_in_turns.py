@@ -194,9 +194,9 @@ def test_what_is_possible_on_one_machine_is_planned_and_nothing_else(case: Decis
 def test_no_whole_machine_plan_costs_less_than_is_certified(case: DecisionCase, seed: int) -> None:
     """Of each job, all is done on the cheap machine, in the order of the deadlines, or all on dear ones."""
     rng = random.Random(seed)
-    work, dear = drawn(rng, ease=rng.choice([0.8, 1.1])), 5.0
+    work, expensive = drawn(rng, ease=rng.choice([0.8, 1.1])), 5.0
     case.offer("cheap", 1.0)
-    case.offer("dear", dear, gpu="SIM-L")
+    case.offer("dear", expensive, gpu="SIM-L")
     fast = rng.choice([1.5, 3.0])
     jobs = demands(case, work, {"SIM-M": 1.0, "SIM-L": fast})
     costs = []
@@ -204,7 +204,7 @@ def test_no_whole_machine_plan_costs_less_than_is_certified(case: DecisionCase, 
         on_cheap = [each for each, here in zip(work, which, strict=True) if here]
         others = [each for each, here in zip(work, which, strict=True) if not here]
         if spare_h(on_cheap) > 5e-3 and all(hours / fast * 1.003 < (due_h or 0.0) for hours, due_h in others):
-            costs.append(sum(h for h, _ in on_cheap) + sum(h for h, _ in others) / fast * dear)
+            costs.append(sum(h for h, _ in on_cheap) + sum(h for h, _ in others) / fast * expensive)
     try:
         plan, unfolded = planned(case, jobs, quota(1, "cheap"))
     except InfeasibleError:

@@ -43,7 +43,7 @@ def played(
     `lasts` so many rounds at least; a job `arrives` in a round, by default in the first."""
     had: list[list[tuple[int, int]]] = []
     planned = np.zeros(0)
-    told: list[dict[str, int]] = []
+    assigned: list[dict[str, int]] = []
     for number in range(rounds):
         window = had[-WINDOW:]
         now = []
@@ -61,16 +61,18 @@ def played(
                 there_s=ROUND_S * min(age, WINDOW),
                 waited_s=waited_s,
                 age_s=ROUND_S * age,
-                holds=told[-1][each.job_id] if turn else None,
+                holds=assigned[-1][each.job_id] if turn else None,
                 keeps=0 < turn < lasts,
             )
             now.append(known)
         shares = fair_shares(now, machines, fairness)
         planned = shares if len(now) == len(jobs) and not planned.size else planned
-        told.append(dict(turns(now, shares, machines, ROUND_S)))
-        had.append([(index, told[-1][each.job_id]) for index, each in enumerate(jobs) if each.job_id in told[-1]])
+        assigned.append(dict(turns(now, shares, machines, ROUND_S)))
+        had.append(
+            [(index, assigned[-1][each.job_id]) for index, each in enumerate(jobs) if each.job_id in assigned[-1]]
+        )
     time = np.array([[sum((i, w) in run for run in had) for w in range(len(jobs[0].rate))] for i in range(len(jobs))])
-    return planned, time / rounds, told
+    return planned, time / rounds, assigned
 
 
 def test_thirty_jobs_share_four_machines_evenly() -> None:
@@ -109,16 +111,16 @@ def test_who_has_just_begun_keeps_its_turn() -> None:
 
 def test_a_gang_has_its_turn_whole() -> None:
     jobs = [job("gang", 1.0, takes=3), *(job(f"j{n}", 1.0) for n in range(4))]
-    shares, had, told = played(jobs, room(4), 80)
-    assert all(("gang" not in each) or len(each) <= 2 for each in told)
+    shares, had, assigned = played(jobs, room(4), 80)
+    assert all(("gang" not in each) or len(each) <= 2 for each in assigned)
     assert abs(had[0].sum() - shares[0].sum()) < 0.05
 
 
 def test_jobs_of_one_machine_whose_turns_end_at_different_times_do_not_starve_a_gang() -> None:
     jobs = [job(name, 1.0) for name in "abcd"] + [job("gang", 1.0, takes=2)]
-    _, had, told = played(jobs, room(2), 40, lasts=2, arrives={"b": 1, "c": 1, "d": 1, "gang": 2})
+    _, had, assigned = played(jobs, room(2), 40, lasts=2, arrives={"b": 1, "c": 1, "d": 1, "gang": 2})
     assert had[4].sum() > 0.1
-    assert sum(len(each) < 2 and "gang" not in each for each in told[2:]) == 0, "a machine was idle"
+    assert sum(len(each) < 2 and "gang" not in each for each in assigned[2:]) == 0, "a machine was idle"
     assert had[:4].sum(axis=1).min() > 0.1
 
 
@@ -126,8 +128,8 @@ def test_jobs_of_one_machine_whose_turns_end_at_different_times_do_not_starve_a_
 def test_the_part_that_is_reported_is_the_one_that_whole_machines_allow(takes: tuple[int, ...], machines: int) -> None:
     jobs = [job(f"j{number}", 1.0, takes=count) for number, count in enumerate(takes)]
     shares, had, _ = played(jobs, room(machines), 30)
-    told = in_whole_machines(shares, np.array(takes, dtype=float), room(machines))
-    assert np.abs(told - had.sum(axis=1)).max() < 0.05
+    assigned = in_whole_machines(shares, np.array(takes, dtype=float), room(machines))
+    assert np.abs(assigned - had.sum(axis=1)).max() < 0.05
 
 
 def test_who_is_next_and_needs_two_machines_waits_only_for_turns_that_are_not_over() -> None:
@@ -162,9 +164,9 @@ def test_whatever_there_is_nobody_starves_and_no_limit_is_passed(
         job(f"j{n}", slow, fast if takes <= more else 0.0, takes=takes) for n, (takes, slow, fast) in enumerate(drawn)
     ]
     arrives = {each.job_id: number % lasts for number, each in enumerate(jobs)}
-    shares, had, told = played(jobs, limits, 4 * WINDOW, fairness, lasts=lasts, arrives=arrives)
+    shares, had, assigned = played(jobs, limits, 4 * WINDOW, fairness, lasts=lasts, arrives=arrives)
     assert (shares.sum(axis=1) > 0).all()
-    for each in told:
+    for each in assigned:
         used = np.zeros(2)
         for name, way in each.items():
             used[way] += jobs[int(name[1:])].takes

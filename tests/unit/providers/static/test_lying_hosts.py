@@ -127,7 +127,7 @@ def test_a_shell_that_greets_without_end_fills_no_memory(tmp_path: Path, monkeyp
 
 def test_greetings_around_an_answer_do_no_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = json.dumps({"machines": []})
-    body = f"told = sys.stdin.read(); print('hello', len(told) > 1000); print('{ANSWER}' + {said!r}); print('bye')"
+    body = f"given = sys.stdin.read(); print('hello', len(given) > 1000); print('{ANSWER}' + {said!r}); print('bye')"
     assert answers(tmp_path, monkeypatch, body).ask(HOSTS[0], {"operation": "report"}) == {"machines": []}
 
 

@@ -246,7 +246,7 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
     config: Config, stranger: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(lifecycle, "PAUSE_TIMEOUT_S", 0.1)
-    waiting, told = threading.Thread(target=stranger.wait), list[str]()
+    waiting, shown = threading.Thread(target=stranger.wait), list[str]()
     with Client(config) as client:
         ids = [client.jobs.submit(EXAMPLE).id for _ in range(count)]
         lead(config, "here")[0].close()
@@ -255,7 +255,7 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
             connection.execute("UPDATE job SET state = 'running'")
             connection.commit()
         waiting.start()
-        client.control_plane.down(progress=told.append)
+        client.control_plane.down(progress=shown.append)
         waiting.join()
         resumed = (
             "resume it: tradewind resume gpt"
@@ -263,10 +263,10 @@ def test_down_names_the_commands_that_resume_what_it_pauses(
             else f"resume them: tradewind resume JOB, for {', '.join(ids)}"  # their name names only the newest
         )
         how = ", with a checkpoint if it runs" if count == 1 else "s, running ones with a checkpoint"
-        assert f"pausing {count} job{how} (to {resumed})" in told
+        assert f"pausing {count} job{how} (to {resumed})" in shown
         unreported = "gpt" if count == 1 else "gpt, gpt"
         assert any(
-            line.startswith(f"no steps were reported by {unreported}: only data that its program") for line in told
+            line.startswith(f"no steps were reported by {unreported}: only data that its program") for line in shown
         )
         with closing(sqlite3.connect(config.state_dir / "tradewind.db")) as connection:
             connection.execute("UPDATE job SET state = 'paused'")
