@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # a shell's background job would hand down that it is ignored
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every child compiles Ray anew
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every child compiles Ray again
     os.environ.pop("COLUMNS", None)  # xdist sets a width for its workers; tables would be cut to it
     for name in [name for name in os.environ if name.startswith("TRADEWIND_") and name != "TRADEWIND_SHARED"]:
         del os.environ[name]

@@ -53,7 +53,7 @@ class Server:
         return self.url(database)
 
     def drop(self, database: str) -> None:
-        """Whoever is connected is thrown out."""
+        """All clients are disconnected."""
         self.sql(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
     def sql(self, statement: str, database: str = "postgres") -> list[tuple[Any, ...]]:

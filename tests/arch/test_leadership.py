@@ -1,4 +1,4 @@
-"""Who writes what the engine acts on: only whoever leads the store."""
+"""Who writes what the engine acts on: only the control plane that leads the store."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Compute:
     `capacity`: (type, zone, spot) -> machines that may run at once; unlimited where missing. `quota`: limits by metric
     (see GceQuotas). `lag_s`: how long a launch is not listed. `pending_s`, `ending_s`: how long operations take.
     `refuses_late`: capacity and quota errors show in the operation, as they mostly do, and not in the answer.
-    `unreachable`: zones whose lists are missing. `granted`: the permissions of whoever asks; None: all.
+    `unreachable`: zones whose lists are missing. `granted`: the permissions of the caller; None: all.
     `forgets_requests`: a request id no longer counts. `forbids`: what a policy of the organisation says to a machine.
     """
 

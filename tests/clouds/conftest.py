@@ -42,7 +42,7 @@ def server() -> Iterator[LoopbackServer]:
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[pytest.MonkeyPatch]:
-    """No credentials or settings of whoever runs the tests; what a module sets lasts as long as its server."""
+    """No credentials or settings of the user who runs the tests; what a module sets lasts as long as its server."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_REGION", "GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT"):
             patch.delenv(name, raising=False)

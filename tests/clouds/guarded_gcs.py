@@ -85,7 +85,7 @@ class GuardedGcs(Gcs):
             yield "list", request.query.get("prefix", "")
         elif request.method in ("GET", "HEAD"):
             yield "get", key
-            if key not in self.objects:  # that there is none is told to those only who may list it
+            if key not in self.objects:  # only those who may list it learn that there is none
                 yield "tell", key
         elif request.method == "DELETE":
             yield ("abort" if "uploadId" in request.query else "delete"), key

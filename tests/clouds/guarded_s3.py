@@ -100,7 +100,7 @@ class GuardedS3(S3):
         return super().__call__(Request(request.method, request.path, plain, owned, request.body))
 
     def lead_to(self, server: LoopbackServer, patch: pytest.MonkeyPatch) -> None:
-        """Set the environment of whoever owns the bucket."""
+        """Set the environment of the bucket's owner."""
         for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS"):
             patch.delenv(name, raising=False)
         for name, value in {**environment(server), "AWS_SECRET_ACCESS_KEY": self.secret}.items():

@@ -82,7 +82,7 @@ class Imds:
 def machines_of(
     start: Start, now: Callable[[], datetime], approve: Callable[[str], None]
 ) -> Callable[[dict[str, Any], bytes], Machine]:
-    """What `Arm` starts machines with; `approve` is told the name of a machine that has approved its end."""
+    """What `Arm` starts machines with; `approve` gets the name of a machine that has approved its end."""
 
     def made(vm: dict[str, Any], user_data: bytes) -> Machine:
         return start(vm["properties"]["vmId"], user_data, Imds(vm, now, lambda: approve(vm["name"])))

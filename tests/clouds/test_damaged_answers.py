@@ -178,7 +178,7 @@ def test_law_whatever_retry_after_says_is_a_time_or_nothing(header, date):
     ("asked", "kept"), [(math.inf, 21600.0), (1e300, 21600.0), (math.nan, None), (-1.0, None), (2.5, 2.5), (None, None)]
 )
 def test_an_error_never_remembers_a_wait_that_a_schedule_could_not_live_with(asked, kept):
-    """Whoever made it: also what a child process wrote, in which JSON has Infinity."""
+    """By any writer: also what a child process wrote, in which JSON has Infinity."""
     ended = decode(encode(Ended("aws-spot", "us-east-1", 1, 2, 0, 0, ThrottledError("slow", retry_after_s=asked))))
     assert ended.error.retry_after_s == kept
     schedule = Schedule(random.Random(1))

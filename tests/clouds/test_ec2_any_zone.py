@@ -237,7 +237,7 @@ def test_each_refusal_has_its_class_and_launches_nothing(account: Account, actio
 
 
 def test_a_fleet_that_was_refused_in_each_zone_says_why(account: Account) -> None:
-    """Also what may pass: the next call asks anew."""
+    """Also what may pass: the next call asks again."""
     provider = account.connect()
     run = account.ec2.fleets.launch
     for code in ("InternalError", "RequestLimitExceeded", "InvalidSubnetID.NotFound"):

@@ -39,7 +39,7 @@ class LaunchesInEachZone(Sound):
 
 
 class ForgetsWhereItLanded(Sound):
-    """Every call asks anew, in the zones of this one."""
+    """Every call asks again, in the zones of this one."""
 
     def launch_any(self, spec: LaunchSpec) -> Landed:
         number = self.cloud.__dict__["number"] = self.cloud.__dict__.get("number", 0) + 1

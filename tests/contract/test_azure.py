@@ -78,7 +78,7 @@ class TestAzure(ProviderContract):
         self.arm.end_all()
 
     def test_a_machine_ends_with_its_work(self) -> None:
-        """Azure would only stop and bill it: whoever looks at it deletes it."""
+        """Azure would only stop and bill it: the next look at it deletes it."""
         provider = self.connect()
         (name,) = provider.launch(replace(self.spec(), user_data="exit 0\n"))
         host, give_up = self._host(self.arm.alive()[0]), time.monotonic() + 20

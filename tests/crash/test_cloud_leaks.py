@@ -39,7 +39,7 @@ def test_what_happens_at_the_requests_of_a_provider_is_as_it_claims_and_what_is_
         tags = {"tradewind-install": home.store.install_id, "tradewind-job": job.id, "tradewind-run": f"run-{number}"}
         return LaunchSpec(f"token-{number}", world.offers[0], "sleep 1\n", tags, time_to_live_s=3600)
 
-    # whoever dies has sent what comes before, and nothing after it
+    # a process that dies has sent what comes before, and nothing after it
     for number, (moment, machines) in enumerate((("before", 0), ("after", 1))):
         home.injector.when = f"{moment} {world.launches}".__eq__
         with pytest.raises(Killed):

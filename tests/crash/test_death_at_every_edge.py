@@ -39,7 +39,7 @@ def loss(home: SimulatedInstallation) -> None:
 
 
 def change_of_mind(home: SimulatedInstallation) -> None:
-    """A job that is on its way to a cheaper offer when that becomes dear."""
+    """A job that is on its way to a cheaper offer when that becomes expensive."""
     job = home.submit(steps=WORTH_A_MOVE)
     home.until_step(job, 12)
     home.reprice(DEAR.id, "0.40")

@@ -115,7 +115,7 @@ def test_a_launch_without_a_token_of_its_intent_is_found_out(
 def test_a_lost_launch_that_is_never_looked_up_is_detected(
     install: Callable[..., SimulatedInstallation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told as a scene: one history in a hundred or so comes upon a machine that dies before any list mentions it."""
+    """As a scene: one history in a hundred or so comes upon a machine that dies before any list mentions it."""
 
     def forgetful(ctx: Context, run: Any) -> bool:
         with ctx.write() as tx:
@@ -316,7 +316,7 @@ def test_a_down_that_books_until_it_asked_and_not_until_the_machine_ended_is_fou
 def test_an_altered_fence_that_is_accepted_is_detected(
     home: SimulatedInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names no checkpoint any more: whoever takes over starts from scratch."""
+    """It names no checkpoint any more: the successor starts from scratch."""
 
     def believing(_cls: type[Fence], raw: bytes, _job: str, generation: int, _folder: Path) -> Fence:
         said = json.loads(raw)

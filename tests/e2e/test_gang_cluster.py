@@ -1,4 +1,4 @@
-"""The Ray cluster of a run on two machines: one place on each, and whoever is left notices that the other is gone.
+"""The Ray cluster of a run on two machines: one place on each, and the one that is left notices that the other is gone.
 
 It holds the pinned version of Ray to what nodes.cluster uses to join a cluster.
 """

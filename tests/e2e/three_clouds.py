@@ -34,7 +34,7 @@ from tests.e2e.test_another_machine import HURRY
 from tests.machines.lab import Laboratory, laboratory
 from tests.machines.namespaces import network_of
 
-STEPS = 600  # nine minutes, unless it is told to hurry: it must not end before it has crossed the clouds
+STEPS = 600  # nine minutes, unless it is asked to hurry: it must not end before it has crossed the clouds
 CLOUDS = ("aws", "gcp", "azure")
 AWS_REGION, AWS_TYPE = "us-east-1", AwsType("m7i.xlarge", gpu="", gpu_count=0, vcpu=4, memory_mib=16384)
 AWS_SPOT_USD = {"use1-az1": "0.080", "use1-az2": "0.090"}
@@ -227,7 +227,7 @@ def _gcp(start: Start) -> Compute:
 def _azure(
     lab: Laboratory, stack: ExitStack, start: Start, folder: Path, patch: pytest.MonkeyPatch
 ) -> tuple[Arm, dict[str, str]]:
-    """(the cloud, the settings of whoever rents there). The environment has the credentials of a managed identity."""
+    """(the cloud, the settings of its user). The environment has the credentials of a managed identity."""
     context, authority = loopback_tls(folder, lab.store.address)
     rows = [row(region, AZURE_SIZE, usd, spot=True) for region, usd in AZURE_SPOT_USD.items()]
     rows += [row(region, AZURE_SIZE, 0.192) for region in AZURE_SPOT_USD]

@@ -186,7 +186,7 @@ def settle(root: Path, plan: dict) -> None:
 
 
 def serve(plan: dict | None) -> None:
-    """Carry out orders, and collect the children of whoever has died."""
+    """Carry out orders, and collect the children of processes that have died."""
     signal.signal(signal.SIGCHLD, _reap)
     for order in iter(sys.stdin.readline, ""):
         word, *rest = order.split()

@@ -1,4 +1,4 @@
-"""Mistakes in group files are independent: several in one file are told as each of them alone, and once."""
+"""Mistakes in group files are independent: several in one file are reported as each of them alone, and once."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ from tests.rig.wanted import wanted_of
 from tests.rig.world import FAKE, World
 
 SETTLE_S = 3000.0
-PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn anew,
+PATIENCE_S = 12.0  # a death that finds no edge of the kind that the seed leans to by then is drawn again,
 SHORT_PATIENCE_S = 4.0  # one of any other kind sooner
 DEATHS, PAUSES, NAPS = 30, 30, 20  # at most: of the control plane's deaths and pauses, of the trainers' pauses
 BUSY, MOST_JOBS = 4, 16  # a seed that leans to what only machines come to keeps so many, for so many jobs in all
 NAP_S = (0.5, 3.0, 10.0, 40.0)
 BREAKS = {"void": (Step.CUTOVER,), "resume": STEP_ORDER[2:-3]}  # the steps at which a lost target leads there
-HOLDS = "after quiesce"  # whoever sleeps here leaves a trainer that holds to itself
+HOLDS = "after quiesce"  # a process that sleeps here leaves a trainer that holds to itself
 GANGS = 3  # in one history of so many, jobs need several machines at once
 CALLS = ("launch", "terminate", "describe", "list_owned", "offers", "price_history")
 

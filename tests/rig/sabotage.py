@@ -13,7 +13,7 @@ class Sabotage(Exception):
 
 @dataclass
 class Saboteur:
-    """Throws into `target`, a compartment by its name, for the job or provider `about` (None: whoever comes first), as
+    """Throws into `target`, a compartment by its name, for the job or provider `about` (None: the first one), as
     often as `times` says. `begun` counts the steps, `struck` those broken, by compartment."""
 
     target: str | None = None

@@ -288,7 +288,7 @@ class SimSite:
         self.asked_for_stacks.append(run_id)
 
     def risk(self, run_id: str, risk: Risk) -> None:
-        """Records what a run was told."""
+        """Records what a run was sent."""
         self.risks.setdefault(run_id, []).append(risk)
 
     def parted(self, run_id: str) -> bool:

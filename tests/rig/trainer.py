@@ -163,7 +163,7 @@ class Trainer:
             self._begin_save(int(self.step), now, "quiesced")
 
     def sleep(self, *, with_host: bool) -> None:
-        """Until `wake`; called by whoever decides how deeply (Naps.asleep)."""
+        """Until `wake`; called by the code that decides how deeply (Naps.asleep)."""
         self.asleep_since_s, self.with_host, self.slept = self.around.clock.monotonic_s(), with_host, True
 
     def wake(self, machine: Instance | None, *, renewed: bool) -> None:

@@ -182,7 +182,7 @@ def _state(home: SimulatedInstallation, job: Job, book: list[TrainingState], pau
 
 
 def _ended_by_itself(home: SimulatedInstallation, job: Job) -> bool:
-    """Whether its program seemed to end as any program may: a lie about that cannot be told from the truth."""
+    """Whether its program seemed to end as any program may: a lie about that cannot be distinguished from the truth."""
     (finished,) = home.events(job, "job.finished")
     return "stop()" in finished.message or "never called attach()" in finished.message
 

@@ -68,7 +68,7 @@ def test_the_market_is_not_read_again_for_each_decision_while_a_job_trains_on_wh
     home.run_for(60)
     assert CHEAP.id not in {offer.id for offer in home.read(lambda tx: tx.offers(("fake",)))}
     listings = []
-    for number in range(60):  # long enough for the programs to be told their risks, too
+    for number in range(60):  # long enough for the programs to learn their risks, too
         home.reprice(RESERVE.id, f"3.{10 + number}")
         home.tick()
         assert home.plane._ctx.markets._last is not None

@@ -1,4 +1,4 @@
-"""`down` as the store and the cloud see it: it leads while it ends machines and books them, whoever comes between."""
+"""`down` as the store and the cloud see it: it leads while it ends machines and books them, whatever comes between."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def test_losses_in_a_row_at_the_same_step_use_up_the_retries_and_then_pause_the_
     home.ask("resume", job)
     home.until(lambda: len(home.events(job, "job.paused")) == 2)
     home.settle()
-    assert len(home.runs(job)) == 2 * MAX_LOSSES_WITHOUT_PROGRESS + 1  # counted anew
+    assert len(home.runs(job)) == 2 * MAX_LOSSES_WITHOUT_PROGRESS + 1  # counted from zero again
     assert not findings(home, paused=True)
 
 

@@ -1,4 +1,4 @@
-"""Machines that do not have this host's folders: what they are told, and which jobs they get."""
+"""Machines that do not have this host's folders: what they are sent, and which jobs they get."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class MortalClient:
         def carry_out() -> None:
             try:
                 outcome.append((call(), None))
-            except Exception as error:  # raised by whoever waits for it
+            except Exception as error:  # raised by the caller that waits for it
                 outcome.append((None, error))
             scene.held.set()
 

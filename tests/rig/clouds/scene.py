@@ -1,4 +1,4 @@
-"""Scene: what happens to the requests of one call of a provider: faults, the death of whoever sends them, a pause.
+"""Scene: what happens to the requests of one call of a provider: faults, the death of their sender, a pause.
 
 A control plane that dies is not stopped, but nothing that it sends afterwards has an effect, no answer reaches it, and
 when its call ends it is gone. So a death between any two requests needs no change of the client library. A pause is an
@@ -64,7 +64,7 @@ class Scene:
         return answer
 
     def kill(self) -> None:
-        """Whoever sends these requests is gone for good."""
+        """The sender of these requests is gone for good."""
         self.together = False
         self.dead.add("")
         self.go_on.set()

@@ -81,7 +81,7 @@ def test_jobs_events_and_orders_carry_their_caller(work: dict[str, Any], tmp_pat
     bob = Client(state_dir=tmp_path / "state", caller=Caller("bob"))
     with ann, bob:
         plan = ann.plans.create(work)
-        job = bob.jobs.submit(plan)  # whoever looked at the plan: it is Bob's job
+        job = bob.jobs.submit(plan)  # no matter who looked at the plan: it is Bob's job
         assert (job.owner, job.project) == ("bob", "vision")
         mine = ann.jobs.submit(work | {"project": "speech"})
         assert (mine.owner, mine.project) == ("ann", "speech")

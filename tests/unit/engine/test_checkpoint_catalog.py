@@ -35,7 +35,7 @@ def test_the_newest_checkpoint_is_found_with_its_size_and_not_a_byte_of_it_is_re
     put(root, 5)
     chunk = put(root, 12)
     size_bytes = chunk.stat().st_size
-    chunk.write_bytes(b"x" * size_bytes)  # whoever reads it finds it altered
+    chunk.write_bytes(b"x" * size_bytes)  # a reader finds it altered
     newest = FileCatalog().newest(root, JOB, 2)
     assert newest.found is not None
     assert (newest.found.name, newest.found.step, newest.found.size_bytes) == ("1-12-0", 12, size_bytes)

@@ -111,7 +111,7 @@ def test_a_leader_from_before_a_reboot_keeps_nothing(configured: Configured, mon
 
 
 def reboot(config: Config, *, wall_behind_ms: int) -> None:
-    """The machine restarts: monotonic time starts anew, and the wall clock may be behind where it was."""
+    """The machine restarts: monotonic time starts from zero, and the wall clock may be behind where it was."""
     path = config.state_dir / "clock.json"
     saved = json.loads(path.read_text())
     path.write_text(json.dumps(saved | {"boot_id": "before", "wall_ms": saved["wall_ms"] + wall_behind_ms}))

@@ -1,4 +1,4 @@
-"""Orders are written beside whoever asks for them, in turn for each machine, and again until they are written."""
+"""Orders are written beside their caller, in turn for each machine, and again until they are written."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_damaged_order_is_an_error_for_its_machine_alone(desk: Desk) -> None:
 def test_a_control_plane_on_a_store_from_a_backup_writes_nothing_and_learns_which_epoch_it_must_pass(
     tmp_path: Path,
 ) -> None:
-    """Its epoch is lower than that of the machine's order. So it must lead anew, beyond it, before it can stop it."""
+    """Its epoch is lower than that of the machine's order. So it must lead again, beyond it, before it can stop it."""
     before = Desk(tmp_path, epoch=7)
     before.read("m")
     before.orders.change("m", lambda _: RUN)

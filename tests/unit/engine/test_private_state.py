@@ -1,4 +1,4 @@
-"""The state folder is for its owner's eyes, whatever the umask of whoever opened it first."""
+"""The state folder is for its owner's eyes, whatever the umask of the process that opened it first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of group files: whose paths they are, what a matrix fills, and what mistakes in them are told."""
+"""Entries of group files: whose paths they are, what a matrix fills, and what mistakes in them are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several mistakes in one group file: each is told, once, and none that is not there."""
+"""Several mistakes in one group file: each is reported, once, and none that is not there."""
 
 from __future__ import annotations
 

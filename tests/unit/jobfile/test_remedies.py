@@ -1,4 +1,4 @@
-"""Each finding about a job or group file says what to write; nothing is told twice, nor what only follows from it."""
+"""Each finding about a job or group file says what to write; nothing is said twice, nor what only follows from it."""
 
 from __future__ import annotations
 

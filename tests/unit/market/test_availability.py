@@ -56,7 +56,7 @@ def test_a_granted_launch_clears_the_back_off():
 
 
 def test_a_machine_that_was_given_back_makes_room_unless_it_was_spot():
-    """Above all of one's own hosts, of which there are few: whoever waits for one takes it when it is free."""
+    """Above all of one's own hosts, of which there are few: a job that waits for one takes it when it is free."""
     history = points((0, "launched"), (1, "refused"), (MINUTE, "released"))
     assert summarise(history, 2 * MINUTE, spot=False).backed_off_until_ms == MINUTE
     assert summarise(history, 2 * MINUTE, spot=True).backed_off_until_ms == 15 * MINUTE + 1

@@ -1,4 +1,4 @@
-"""What fetches chunks for a run that is being prepared never delays whoever keeps the machine's lease."""
+"""What fetches chunks for a run that is being prepared never delays the thread that keeps the machine's lease."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""The installation's secret key: made once, whoever asks first."""
+"""The installation's secret key: made once, no matter who asks first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that are decided together never plan on the same last machine of a quota; whoever would lose most keeps it."""
+"""Jobs decided together never plan on the same last machine of a quota; the job that would lose most keeps it."""
 
 from __future__ import annotations
 

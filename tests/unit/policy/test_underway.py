@@ -72,7 +72,7 @@ def test_the_parts_of_a_cost_add_up_at_every_stage(case, settled):
 
 
 def test_a_move_for_a_deadline_is_aborted_once_staying_meets_it(case, settled):
-    """The case of a job that was moved for its last 12 % to a dear machine, for a deadline that it beat by 10 h."""
+    """A job that was moved for its last 12 % to an expensive machine, for a deadline that it beat by 10 h."""
     here = case.offer("here", 1.00, spot=True)
     there = case.offer("there", 9.00)
     demand = Demand(case.job(deadline_s=11 * 3600), STEPS)

@@ -1,4 +1,4 @@
-"""What commands ask of the store costs what they return: more jobs, events and offers besides make no look-up dearer.
+"""What commands ask of the store costs what they return: more jobs, events and offers besides make no look-up slower.
 
 The measure is the number of instructions that SQLite runs: it counts what is scanned as well as what is returned.
 """

@@ -98,7 +98,7 @@ def test_ledger_entries(installation: Installation, past: Past, limit: int) -> N
 
 
 def moved(installation: Installation, cloud: FakeCloud, clock: VirtualClock) -> Callable[[], None]:
-    """Prices leap at random and are polled: what was cheap is dear, and the other way round."""
+    """Prices leap at random and are polled: what was cheap is expensive, and the other way round."""
     chance = random.Random(1)
 
     def move() -> None:

@@ -77,7 +77,7 @@ class ScratchDatabase:
         self._shape = server.sql(_SHAPE, self._name)
 
     def wipe(self) -> None:
-        """Empty the tables; begin anew if the test has made others."""
+        """Empty the tables; begin again if the test has made others."""
         self._server.sql(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{self._name}'")
         if self._server.sql(_SHAPE, self._name) == self._shape:
             self._server.sql(_WIPE, self._name)

@@ -119,7 +119,7 @@ def test_a_restore_takes_the_place_and_keeps_what_was_there(
     else:
         schema, name = kept.removeprefix("schema "), url.partition("@/")[2].partition("?")[0]
         assert postgres.sql(f"SELECT last_ok_ms FROM {schema}.periodic_task", name) == [(99,)]
-        assert content(full) == before  # whoever had it open sees the restored one
+        assert content(full) == before  # a process that had it open sees the restored one
         assert restore(url, path, NOW_MS).kept == f"{kept}_2"
 
 

@@ -1,4 +1,4 @@
-"""Leadership: one control plane acts; whoever was deposed, even in its sleep, writes nothing more."""
+"""Leadership: one control plane acts; one that was deposed, even in its sleep, writes nothing more."""
 
 from __future__ import annotations
 

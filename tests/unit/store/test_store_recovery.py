@@ -146,7 +146,7 @@ def test_a_store_made_read_only_refuses_to_write_until_it_may_again(clock: Virtu
             file = Path(folder) / "tradewind.db"
             store = Store.open(f"sqlite:///{file}", clock)
             file.chmod(0o444)
-            assert works(store)  # whoever has it open may go on
+            assert works(store)  # a process that has it open may go on
             store._backend.discard()
             with pytest.raises(StoreError, match="read-only") as caught:
                 works(store)
@@ -295,7 +295,7 @@ def test_a_standby_does_not_count_the_silence_of_the_store_itself(
 
 
 def test_threads_recover_each_on_its_own(store: Store, url: str, database: str, postgres: Server) -> None:
-    """Connections that were open in several threads when the database went away are all opened anew."""
+    """Connections that were open in several threads when the database went away are all opened again."""
     ready, gone = threading.Barrier(3), threading.Event()
     outcomes: list[bool] = []
 

@@ -68,7 +68,7 @@ def test_a_data_set_that_remembers_is_refused_by_the_name_of_what_changed(kept, 
         (None, lambda handle: handle or object()),  # opened when it is first needed
         (None, lambda length: 23),
         (float("nan"), lambda missing: missing * 2),
-        (random, drawn),  # the global generators are seeded anew for each sample
+        (random, drawn),  # the global generators are seeded again for each sample
         (numpy.random.mtrand._rand, lambda numbers: numbers.rand() and numbers),
         (torch.default_generator, drawn),
         (torch.zeros(10_000), lambda data: data.add_(1)),  # too large to be watched

@@ -1,4 +1,4 @@
-"""A manifest whose hash is right may still be nonsense: it is damage, not a crash of whoever reads it."""
+"""A manifest whose hash is right may still be nonsense: it is damage, not a crash of the reader."""
 
 from __future__ import annotations
 

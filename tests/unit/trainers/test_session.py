@@ -129,7 +129,7 @@ def test_a_hold_that_nobody_ends_runs_out(run):
 
 
 def test_a_run_that_goes_on_after_a_hold_can_never_be_replaced_by_the_generation_it_held_for(run):
-    """Whoever asked it to hold may wake up late, and would hand the job over from where it stood then."""
+    """The process that asked it to hold may wake up late, and would hand the job over from where it stood then."""
     late = []
 
     def hand_over(step):

@@ -1,4 +1,4 @@
-"""A guarded S3 service, and the environment of whoever owns its bucket."""
+"""A guarded S3 service, and the environment of its bucket's owner."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ SCOPE = scope_of(("gs://a-bucket/tw/control/install/launch-1",))
 
 @dataclass
 class Own:
-    """The credentials of a machine's service account. Its token ends in `left_s`, whoever asks."""
+    """The credentials of a machine's service account. Its token ends in `left_s`, no matter who asks."""
 
     left_s: float
     token: str = ""

@@ -138,7 +138,7 @@ def test_a_job_without_a_share_now_gets_one_when_others_have_ended(case: Decisio
 
 
 def test_a_deadline_is_kept_also_when_a_job_starts_late(case: DecisionCase) -> None:
-    """Of two hours, the job has one left when it starts, so it takes the faster and dearer machine."""
+    """Of two hours, the job has one left when it starts, so it takes the faster and more expensive machine."""
     case.offer("cheap", 1.0)
     case.offer("fast", 5.0, gpu="SIM-L")
     rates = {"SIM-M": 1.0, "SIM-L": 2.0}

@@ -95,7 +95,7 @@ def test_two_jobs_on_one_machine_are_on_time_one_after_the_other(case: DecisionC
 
 
 def test_the_cheap_machine_is_used_by_one_job_after_the_other(case: DecisionCase) -> None:
-    """In constant parts, one of them would have to use a dear machine for most of its time."""
+    """In constant parts, one of them would have to use an expensive machine for most of its time."""
     case.offer("cheap", 1.0)
     case.offer("dear", 5.0)
     work = [(1.0, 1.05), (1.0, 1.9)]
@@ -192,7 +192,7 @@ def test_what_is_possible_on_one_machine_is_planned_and_nothing_else(case: Decis
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_whole_machine_plan_costs_less_than_is_certified(case: DecisionCase, seed: int) -> None:
-    """Of each job, all is done on the cheap machine, in the order of the deadlines, or all on dear ones."""
+    """Of each job, all is done on the cheap machine, in the order of the deadlines, or all on expensive ones."""
     rng = random.Random(seed)
     work, expensive = drawn(rng, ease=rng.choice([0.8, 1.1])), 5.0
     case.offer("cheap", 1.0)

@@ -200,7 +200,7 @@ def test_a_session_is_killed_whatever_groups_it_has():
     os.close(write)
     assert os.read(read, 2) == b"x\n"
     processes.kill_session(leader.pid)
-    assert os.read(read, 1) == b""  # whoever could have written is dead
+    assert os.read(read, 1) == b""  # every process that could have written is dead
     os.close(read)
     assert leader.wait() == -signal.SIGKILL
     processes.kill_session(leader.pid)

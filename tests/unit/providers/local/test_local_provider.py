@@ -1,4 +1,4 @@
-"""The local cloud: notices, ends, billing and overrides, driven by whoever asks."""
+"""The local cloud: notices, ends, billing and overrides, driven by its callers."""
 
 import signal
 import time
