@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.model import STEP_ORDER, Step
 from providers.fake import Behaviour
-from tests.sim.harness import DEAR, RESERVE, FaultInjector, SimulatedInstallation, check_truth
+from tests.sim.harness import EXPENSIVE, RESERVE, FaultInjector, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 QUICK = Behaviour(boot_s=1.0, listing_lag_s=3.0, stop_s=1.0)
@@ -42,9 +42,9 @@ def change_of_mind(home: SimulatedInstallation) -> None:
     """A job that is on its way to a cheaper offer when that becomes expensive."""
     job = home.submit(steps=WORTH_A_MOVE)
     home.until_step(job, 12)
-    home.reprice(DEAR.id, "0.40")
+    home.reprice(EXPENSIVE.id, "0.40")
     home.until(lambda: len(home.migrations(job)) == 2)
-    home.reprice(DEAR.id, "2.00")
+    home.reprice(EXPENSIVE.id, "2.00")
     home.settle(stride_s=EDGE_STRIDE_S)
 
 

@@ -16,7 +16,7 @@ from tests.rig import FaultInjector, ScratchDatabase, SqliteScratchDatabase, Tim
 
 __all__ = ["FaultInjector", "ScratchDatabase", "SqliteScratchDatabase", "check_truth", "lost_at_most"]
 
-CHEAP, DEAR, RESERVE = (
+CHEAP, EXPENSIVE, RESERVE = (
     Offer("fake", region, f"{region}-1", "v100.1", "V100", 1, 8, 64 * GIB, kind, simulated=True)
     for region, kind in (
         ("alpha", CapacityType.SPOT),
@@ -24,7 +24,7 @@ CHEAP, DEAR, RESERVE = (
         ("beta", CapacityType.ON_DEMAND),
     )
 )
-CATALOG = ((CHEAP, usd("1.00")), (DEAR, usd("1.60")), (RESERVE, usd("3.00")))
+CATALOG = ((CHEAP, usd("1.00")), (EXPENSIVE, usd("1.60")), (RESERVE, usd("3.00")))
 BRISK = Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0)
 PACE = Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=5.0)
 STRIDE_S, FINE_STRIDE_S, SETTLE_STRIDE_S = 2.0, 1.0, 4.0

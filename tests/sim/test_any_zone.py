@@ -14,7 +14,7 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import Offer, region_of
 from tests.rig.wires import Delay
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth
 from tests.sim.test_down import down, lead, sound, up
 from tests.sim.test_slow_calls import slow
 
@@ -27,7 +27,7 @@ ANY = replace(BRISK, most_offers=6)
 def six_zones(install: Install, **fields: Any) -> SimulatedInstallation:
     """The last of them alone has room; and another region."""
     prices = [(offer, usd(f"1.0{number}")) for number, offer in enumerate(ZONES)]
-    home = install(catalog=(*prices, (DEAR, usd("1.60"))), behaviour=ANY, **fields)
+    home = install(catalog=(*prices, (EXPENSIVE, usd("1.60"))), behaviour=ANY, **fields)
     full(home, ZONES[:-1])
     return home
 
@@ -205,7 +205,7 @@ def test_a_gang_lands_whole_in_one_zone(home: SimulatedInstallation) -> None:
 
 
 def test_a_zone_that_costs_clearly_more_is_not_asked(install: Install) -> None:
-    catalog = ((ZONES[0], usd("1.00")), (ZONES[1], usd("1.04")), (ZONES[2], usd("1.20")), (DEAR, usd("1.02")))
+    catalog = ((ZONES[0], usd("1.00")), (ZONES[1], usd("1.04")), (ZONES[2], usd("1.20")), (EXPENSIVE, usd("1.02")))
     home = install(catalog=catalog, behaviour=ANY)
     job = home.submit()
     home.until(lambda: bool(home.migrations(job)))
@@ -233,7 +233,7 @@ LARGER = replace(CHEAP, zone="alpha-2", instance_type="v100.large", vcpu=CHEAP.v
 @pytest.mark.parametrize("edge", ["", "after launch", "before step provision>ready"])
 def test_a_larger_machine_is_taken_where_the_first_type_has_no_room(install: Install, edge: str) -> None:
     """It is booked, trained on and paid for as what it is, also after a death."""
-    catalog = ((CHEAP, usd("1.00")), (LARGER, usd("1.04")), (DEAR, usd("1.60")))
+    catalog = ((CHEAP, usd("1.00")), (LARGER, usd("1.04")), (EXPENSIVE, usd("1.60")))
     home = install(catalog=catalog, behaviour=replace(ANY, mixes_types=True))
     full(home, (CHEAP,))
     home.injector.when = lambda name: name == edge
@@ -383,7 +383,7 @@ def test_a_limit_holds_wherever_launches_under_way_land(install: Install, togeth
 
 def test_what_a_launch_under_way_may_take_of_a_quota_is_not_planned_for_another(install: Install) -> None:
     """The first may get the larger machine, so the second must not count on that much."""
-    catalog = ((CHEAP, usd("1.00")), (LARGER, usd("1.04")), (DEAR, usd("5.00")))
+    catalog = ((CHEAP, usd("1.00")), (LARGER, usd("1.04")), (EXPENSIVE, usd("5.00")))
     units = CHEAP.vcpu + LARGER.vcpu
     home = install(catalog=catalog, behaviour=replace(ANY, mixes_types=True, max_instances=units, vcpus_count=True))
     full(home, (CHEAP,))

@@ -23,7 +23,7 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import Offer
 from tests.rig.wires import Delay
-from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, EXPENSIVE, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -230,7 +230,7 @@ def test_accrual_writes_few_rows(home: SimulatedInstallation) -> None:
     entries = home.read(lambda tx: tx.entries(job_id=job.id))
     assert sum(each.kind == "compute" for each in entries) <= 4
     assert max(Counter(each.kind for each in entries if each.kind != "compute").values()) == 1
-    assert DEAR.id not in {run.offer_id for run in home.runs(job)}
+    assert EXPENSIVE.id not in {run.offer_id for run in home.runs(job)}
     check_truth(home)
 
 

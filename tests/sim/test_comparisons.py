@@ -14,7 +14,7 @@ from orchestrator.ledger import Comparison
 from orchestrator.model import Job
 from orchestrator.reports.report import report
 from tests import reconciled
-from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -73,7 +73,7 @@ def test_while_it_runs_wholly_on_demand_it_saves_nothing_either(install: Install
 def test_a_loss_adds_to_what_was_paid_and_not_to_what_the_same_machine_would_have_cost(
     install: Install,
 ) -> None:
-    spots = [(replace(DEAR, zone=f"beta-{number}"), 16 * 10**8) for number in (1, 2, 3)]
+    spots = [(replace(EXPENSIVE, zone=f"beta-{number}"), 16 * 10**8) for number in (1, 2, 3)]
     calm, struck = (install(catalog=(*spots, (RESERVE, 3 * 10**9)), seed=seed) for seed in (1, 1))
     costs = []
     for home in (calm, struck):

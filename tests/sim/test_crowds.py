@@ -10,7 +10,7 @@ import pytest
 from orchestrator.engine.control import WAITING_PER_S
 from orchestrator.errors import StoreError
 from orchestrator.model import Where
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth
 
 
 def test_a_job_with_notice_does_not_wait_behind_a_crowd_that_waits_for_machines(home: SimulatedInstallation) -> None:
@@ -50,7 +50,7 @@ def test_a_decision_that_the_store_prevented_is_made_when_it_works_again(home: S
     job = home.submit(steps=300)
     home.until_step(job, 15)
     execute(home, "CREATE TRIGGER fails BEFORE UPDATE ON job BEGIN SELECT json('{'); END")
-    home.reprice(DEAR.id, "0.40")
+    home.reprice(EXPENSIVE.id, "0.40")
     with pytest.raises(StoreError, match="malformed JSON"):
         home.run_for(10)
     execute(home, "DROP TRIGGER fails")
@@ -61,7 +61,7 @@ def test_the_market_is_not_read_again_for_each_decision_while_a_job_trains_on_wh
     home: SimulatedInstallation,
 ) -> None:
     there = home.submit("there", steps=400, where=Where(regions=(CHEAP.region,)))
-    others = [home.submit(name, steps=400, where=Where(regions=(DEAR.region,))) for name in ("one", "other")]
+    others = [home.submit(name, steps=400, where=Where(regions=(EXPENSIVE.region,))) for name in ("one", "other")]
     for job in (there, *others):
         home.until_step(job, 12)
     home.cloud.withdraw(CHEAP.id)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from orchestrator.engine.migration.bring_up import FETCHING_S
 from orchestrator.engine.migration.timeouts import READY_MARKET_S
 from orchestrator.model import Job, Step
-from tests.sim.harness import DEAR, FINE_STRIDE_S, SimulatedInstallation, check_truth
+from tests.sim.harness import EXPENSIVE, FINE_STRIDE_S, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -17,7 +17,7 @@ def moving(home: SimulatedInstallation, fetches_s: float, steps: int = 150) -> J
     home.site.fetches_s = fetches_s
     job = home.submit(steps=steps)
     home.until_step(job, 6)
-    home.ask("migrate", job, offer_id=DEAR.id)
+    home.ask("migrate", job, offer_id=EXPENSIVE.id)
     home.until_second_move(job, Step.READY)
     home.run_for(5)
     return job
@@ -35,7 +35,7 @@ def test_training_goes_on_while_the_next_machine_fetches(home: SimulatedInstalla
     assert step_of(home, job) is Step.READY
     assert home.runs(job)[0].last_step > before + 20
     home.run_for(30)
-    assert home.runs(job)[-1].offer_id == DEAR.id
+    assert home.runs(job)[-1].offer_id == EXPENSIVE.id
     assert home.runs(job)[-1].state == "training"
     assert any("it has already fetched 250.0 MB of the checkpoint" in event.message for event in home.events(job))
     home.settle()

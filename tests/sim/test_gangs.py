@@ -13,7 +13,7 @@ from orchestrator.model import Job, Resources, Run
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
-from tests.sim.harness import CHEAP, DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import CHEAP, EXPENSIVE, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 TWO = Resources(nodes=2)
@@ -250,7 +250,7 @@ def test_a_gang_moves_to_a_cheaper_offer_with_one_checkpoint(home: SimulatedInst
     home.reprice(CHEAP.id, "9.00")
     home.until(lambda: len(home.runs(job)) == 2 and home.runs(job)[1].state == "training")
     first, second = home.runs(job)
-    assert (first.end, second.offer_id, len(second.instance_ids)) == ("moved", DEAR.id, 2)
+    assert (first.end, second.offer_id, len(second.instance_ids)) == ("moved", EXPENSIVE.id, 2)
     home.settle()
     assert home.cloud.bills()
     check_truth(home)

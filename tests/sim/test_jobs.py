@@ -15,7 +15,7 @@ from orchestrator.services.jobs import current
 from providers.base import LaunchSpec
 from providers.errors import TimedOutError
 from providers.money import usd
-from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth, train_spec
 
 Install = Callable[..., SimulatedInstallation]
 NOT_OVER = [step for step in Step if step not in (Step.DONE, Step.ABORTED)]
@@ -268,7 +268,7 @@ def test_a_job_that_lost_its_machine_gets_the_next_one_before_new_jobs(
     install: Install, limit: dict[str, object]
 ) -> None:
     home = install(overrides=limit)
-    home.cloud.set_price(DEAR.id, usd("1.00"))
+    home.cloud.set_price(EXPENSIVE.id, usd("1.00"))
     training = [home.submit(f"training-{number}", steps=400) for number in range(2)]
     for job in training:
         home.until_step(job, 5)
@@ -286,7 +286,7 @@ def test_new_jobs_are_not_held_up_by_one_that_wants_more_than_the_limits_allow(i
     home = install(overrides={"limits.max_usd_per_hour": 3.0})
     gang = home.submit("gang", steps=400, resources=Resources(nodes=2))
     run = home.until_step(gang, 5)
-    for offer in (CHEAP, DEAR, RESERVE):
+    for offer in (CHEAP, EXPENSIVE, RESERVE):
         home.cloud.set_price(offer.id, usd("2.0"))
     home.cloud.crash(run.instance_ids[0])
     new = home.submit("new", steps=10)
@@ -309,12 +309,12 @@ def test_no_more_money_per_hour_than_the_limits_allow(install: Install) -> None:
 def test_a_job_that_fits_nowhere_waits_says_why_once_and_starts_when_an_offer_appears(
     home: SimulatedInstallation,
 ) -> None:
-    home.cloud.withdraw(DEAR.id)
-    job = home.submit(steps=10, where=Where(regions=("beta",)), capacity=(DEAR.capacity_type,))
+    home.cloud.withdraw(EXPENSIVE.id)
+    job = home.submit(steps=10, where=Where(regions=("beta",)), capacity=(EXPENSIVE.capacity_type,))
     home.run_for(60)
     assert home.job(job).state == "queued"
     assert len(home.events(job, "job.waits")) == 1
-    home.cloud._listings[DEAR.id].withdrawn = False
+    home.cloud._listings[EXPENSIVE.id].withdrawn = False
     home.settle()
     assert home.job(job).state == "finished"
     check_truth(home)

@@ -15,7 +15,7 @@ from providers.fake import Fault
 from tests.sim.harness import (
     BRISK,
     CHEAP,
-    DEAR,
+    EXPENSIVE,
     FINE_STRIDE_S,
     RESERVE,
     SimulatedInstallation,
@@ -76,7 +76,7 @@ def test_a_notice_without_another_offer_ends_in_waiting_until_there_is_one(
 ) -> None:
     job = home.submit(steps=40)
     run = home.until_step(job, 12)
-    for offer in (CHEAP, DEAR, RESERVE):
+    for offer in (CHEAP, EXPENSIVE, RESERVE):
         home.cloud.set_capacity(offer.id, 0)
     home.cloud.preempt(home.machine(run).id, notice_s=15.0)
     home.until_state(job, "queued")
@@ -96,7 +96,7 @@ def test_a_refused_launch_goes_to_another_offer_and_is_remembered(home: Simulate
     home.cloud.set_capacity(CHEAP.id, 0)
     job = home.submit()
     home.settle()
-    assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (DEAR.id, "finished")]
+    assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (EXPENSIVE.id, "finished")]
     points = home.read(lambda tx: tx.availability(0, home.clock.now_ms()))
     assert (CHEAP.id, "refused") in [(point.offer_id, point.kind) for point in points]
     check_truth(home)
@@ -150,7 +150,7 @@ def test_a_launch_that_is_aborted_and_then_refused_leaves_nothing_to_look_up(hom
     job = home.submit()
     home.until(lambda: bool(home.migrations(job)))
     home.ask("cancel", job)
-    for offer in (CHEAP, DEAR, RESERVE):
+    for offer in (CHEAP, EXPENSIVE, RESERVE):
         home.cloud.set_capacity(offer.id, 0)
     home.settle()
     assert [(run.end, run.state, run.instance_id) for run in home.runs(job)] == [("aborted", "ended", None)]
@@ -179,7 +179,7 @@ def test_a_provider_that_never_answers_a_launch_is_left_for_another_offer(home: 
     home.faults.inject("launch", *[Fault.NO_ANSWER] * 31)
     job = home.submit()
     home.settle()
-    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, DEAR.id]
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, EXPENSIVE.id]
     check_truth(home)
 
 
@@ -405,7 +405,7 @@ def test_a_job_that_was_moved_by_an_outage_is_weighed_again_when_the_back_off_en
     job = home.submit(steps=10_000, expected=Expected(GpuRequest("V100"), 1.0))
     run = home.until_step(job, 12)
     home.cloud.preempt(home.machine(run).id)
-    home.until(lambda: (now := home.current(job)) is not None and now.offer_id == DEAR.id)
+    home.until(lambda: (now := home.current(job)) is not None and now.offer_id == EXPENSIVE.id)
     home.run_for(60)
     assert len(home.migrations(job)) == 2
     home.clock.advance(BACKOFF_MS / 1000)
@@ -417,7 +417,7 @@ def test_a_job_that_waits_for_capacity_is_looked_at_again_no_later_than_when_the
     home: SimulatedInstallation,
 ) -> None:
     home.clock.factor = 900.0  # two seconds, after which a waiting job is looked at anyway, are half an hour
-    for offer in (CHEAP, DEAR, RESERVE):
+    for offer in (CHEAP, EXPENSIVE, RESERVE):
         home.cloud.set_capacity(offer.id, 0)
     job = home.submit(steps=40)
     home.until(lambda: bool(home.events(job, "job.waits")), stride_s=0.01)

@@ -11,13 +11,22 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
 from tests.rig.trainer import BUG
-from tests.sim.harness import CATALOG, CHEAP, DEAR, FINE_STRIDE_S, PACE, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import (
+    CATALOG,
+    CHEAP,
+    EXPENSIVE,
+    FINE_STRIDE_S,
+    PACE,
+    RESERVE,
+    SimulatedInstallation,
+    check_truth,
+)
 
 Install = Callable[..., SimulatedInstallation]
 STEPS = [step for step in Step if step not in (Step.PROVISION, Step.DONE, Step.ABORTED)]
 
 
-def make_cheaper(home: SimulatedInstallation, offer: str = DEAR.id) -> None:
+def make_cheaper(home: SimulatedInstallation, offer: str = EXPENSIVE.id) -> None:
     home.cloud.set_price(offer, usd("0.31"))
 
 
@@ -28,7 +37,7 @@ def test_a_cheaper_offer_moves_the_job_once_and_repeats_no_step(home: SimulatedI
     home.settle()
     first, second = home.runs(job)
     assert (first.offer_id, first.end) == (CHEAP.id, "moved")
-    assert (second.offer_id, second.end) == (DEAR.id, "finished")
+    assert (second.offer_id, second.end) == (EXPENSIVE.id, "finished")
     assert second.repeated_steps == 0
     assert second.start_step == first.last_step
     assert [each.reason for each in home.migrations(job)] == ["first placement", "cheaper offer"]
@@ -49,7 +58,7 @@ def test_a_job_whose_limit_has_no_room_for_two_machines_takes_a_cheaper_one_if_i
     home.ask("resume", job)
     home.settle()
     first, second = home.runs(job)
-    assert (first.offer_id, second.offer_id, second.end) == (CHEAP.id, DEAR.id, "finished")
+    assert (first.offer_id, second.offer_id, second.end) == (CHEAP.id, EXPENSIVE.id, "finished")
     assert second.repeated_steps == 0
     check_truth(home)
 
@@ -59,7 +68,7 @@ def test_prices_that_swing_do_not_make_a_job_swing_with_them(install: Install) -
     job = home.submit(steps=90)
     home.until_step(job, 5)
     for turn in range(4):
-        home.cloud.set_price(DEAR.id, usd("0.20" if turn % 2 else "1.60"))
+        home.cloud.set_price(EXPENSIVE.id, usd("0.20" if turn % 2 else "1.60"))
         home.run_for(20)
     home.settle()
     assert len(home.runs(job)) == 1
@@ -81,7 +90,7 @@ def test_a_manual_move_without_a_name_goes_to_the_best_other_offer(home: Simulat
     home.until_step(job, 5)
     home.ask("migrate", job)
     home.settle()
-    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, DEAR.id]
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, EXPENSIVE.id]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +120,7 @@ def test_a_second_manual_move_during_a_move_is_refused_with_an_event(home: Simul
     home.until_step(job, 3)
     home.ask("migrate", job, offer_id=RESERVE.id)
     home.tick()
-    asked = home.ask("migrate", job, offer_id=DEAR.id)
+    asked = home.ask("migrate", job, offer_id=EXPENSIVE.id)
     home.tick()
     assert "already being moved" in (home.answer(asked) or "")
     assert home.events(job, "command.refused")[0].actor == "user:me"
@@ -125,7 +134,7 @@ def test_a_move_whose_target_is_refused_leaves_the_source_training_and_tries_ano
     home.stride_s = FINE_STRIDE_S
     job = home.submit(steps=150)
     home.until_step(job, 15)
-    home.cloud.set_capacity(DEAR.id, 0)
+    home.cloud.set_capacity(EXPENSIVE.id, 0)
     make_cheaper(home)
     home.until(lambda: len(home.migrations(job)) == 2 and home.migrations(job)[1].step is Step.ABORTED)
     assert home.job(job).state == "running"
@@ -306,5 +315,5 @@ def test_a_job_on_an_offer_that_is_sold_no_more_is_still_compared_and_leaves_for
     home.cloud.withdraw(CHEAP.id)
     make_cheaper(home)
     home.settle()
-    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, DEAR.id]
+    assert [run.offer_id for run in home.runs(job)] == [CHEAP.id, EXPENSIVE.id]
     check_truth(home)

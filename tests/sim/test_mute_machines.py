@@ -20,7 +20,7 @@ from providers.errors import SetupError
 from providers.instance import EndReason
 from providers.money import usd
 from providers.offer import CapacityType
-from tests.sim.harness import CHEAP, DEAR, SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import CHEAP, EXPENSIVE, SimulatedInstallation, check_truth, train_spec
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_a_machine_that_boots_and_never_reports_is_ended_in_time_and_its_place_i
     home.settle(limit_s=1200.0)
     assert home.job(job).state == "finished"
     first, second = home.runs(job)
-    assert (first.offer_id, second.offer_id) == (CHEAP.id, DEAR.id)
+    assert (first.offer_id, second.offer_id) == (CHEAP.id, EXPENSIVE.id)
     machine = home.machine(first)
     assert machine.end_reason is EndReason.USER
     assert machine.billed_from_ms is not None
@@ -62,7 +62,7 @@ def test_a_network_that_is_deleted_under_a_running_job_moves_it_to_where_there_i
     install: Callable[..., SimulatedInstallation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its agent reaches the store no longer, and nothing can be launched there."""
-    here, there = (replace(each, capacity_type=CapacityType.ON_DEMAND) for each in (CHEAP, DEAR))
+    here, there = (replace(each, capacity_type=CapacityType.ON_DEMAND) for each in (CHEAP, EXPENSIVE))
     catalog = [(here, usd("1.00")), (there, usd("1.60"))]
     home = install(overrides={"lease_s": 20.0, "suspect_after_s": 5.0}, catalog=catalog)
     job = submitted(home, steps=60)

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.model import Expected, GpuRequest, Job, Step
 from providers.fake import Fault
-from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, EXPENSIVE, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -18,7 +18,7 @@ def cheaper(home: SimulatedInstallation, dollars: str = "0.40") -> Job:
     """A job that is on its way to a cheaper offer."""
     job = home.submit(steps=120)
     home.until_step(job, 12)
-    home.reprice(DEAR.id, dollars)
+    home.reprice(EXPENSIVE.id, dollars)
     return job
 
 
@@ -31,7 +31,7 @@ def test_a_move_that_no_longer_pays_before_its_machine_is_rented_rents_none(home
     job = cheaper(home)
     home.faults.inject("launch", Fault.THROTTLED, Fault.THROTTLED)
     home.until(lambda: len(home.migrations(job)) == 2)
-    home.reprice(DEAR.id, "1.60")
+    home.reprice(EXPENSIVE.id, "1.60")
     home.settle()
     assert home.migrations(job)[1].step is Step.ABORTED
     assert [run.end for run in home.runs(job)] == ["finished", "aborted"]
@@ -50,7 +50,7 @@ def test_a_move_that_no_longer_pays_is_aborted_and_its_cost_is_reported(
     home.stride_s = FINE_STRIDE_S
     job = cheaper(home)
     home.until(lambda: home.migrations(job)[-1].step is step)
-    home.reprice(DEAR.id, "2.00")
+    home.reprice(EXPENSIVE.id, "2.00")
     home.settle()
     assert home.migrations(job)[1].step is Step.ABORTED
     assert home.runs(job)[0].end == "finished"
@@ -84,13 +84,13 @@ def on_its_way(home: SimulatedInstallation, to: str) -> Job:
 
 def test_a_first_place_that_another_is_better_than_by_now_is_not_rented(home: SimulatedInstallation) -> None:
     job = on_its_way(home, CHEAP.id)
-    home.reprice(DEAR.id, "0.40")
+    home.reprice(EXPENSIVE.id, "0.40")
     home.settle(limit_s=2000.0)
-    assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (DEAR.id, "finished")]
+    assert [(run.offer_id, run.end) for run in home.runs(job)] == [(CHEAP.id, "aborted"), (EXPENSIVE.id, "finished")]
     assert rented(home, job) == len(home.cloud.instances()) == 1
     (reported,) = home.events(job, "migration.aborted")
     assert reported.message.startswith(f"not started on {CHEAP.id}: ")
-    assert DEAR.id in reported.message
+    assert EXPENSIVE.id in reported.message
     assert reported.plan_id is not None
     assert not home.events(job, "placement.wasted")
     check_truth(home)
@@ -98,7 +98,7 @@ def test_a_first_place_that_another_is_better_than_by_now_is_not_rented(home: Si
 
 def test_a_small_swing_of_the_market_gives_no_first_place_up(home: SimulatedInstallation) -> None:
     job = on_its_way(home, CHEAP.id)
-    home.reprice(DEAR.id, "0.97")
+    home.reprice(EXPENSIVE.id, "0.97")
     home.until_state(job, "running")
     assert [run.offer_id for run in home.runs(job)] == [CHEAP.id]
 
@@ -123,7 +123,7 @@ def test_a_recovery_is_weighed_again_before_its_machine_is_rented(home: Simulate
     home.cloud.preempt(home.machine(run).id)
     home.faults.inject("launch", *[Fault.THROTTLED] * 4)
     home.until(lambda: len(home.migrations(job)) == 2)
-    assert home.migrations(job)[1].offer_id == DEAR.id
+    assert home.migrations(job)[1].offer_id == EXPENSIVE.id
     home.reprice(RESERVE.id, "0.80")
     home.until(lambda: len(home.migrations(job)) == 3)
     second, third = home.migrations(job)[1:]
@@ -141,7 +141,7 @@ def test_a_place_that_a_user_has_ordered_is_rented_whatever_the_market_says(home
     home.faults.inject("launch", *[Fault.THROTTLED] * 4)
     home.ask("migrate", job, offer_id=RESERVE.id)
     home.until(lambda: len(home.migrations(job)) == 2)
-    home.reprice(DEAR.id, "0.40")
+    home.reprice(EXPENSIVE.id, "0.40")
     home.until(lambda: (run := home.current(job)) is not None and run.offer_id == RESERVE.id)
 
 
@@ -150,11 +150,11 @@ def test_an_aborted_move_is_not_started_again_at_once(install: Install) -> None:
     job = home.submit(steps=4000)
     home.until_step(job, 12)
     home.clock.advance(3600)
-    home.reprice(DEAR.id, "0.30")
+    home.reprice(EXPENSIVE.id, "0.30")
     for turn in range(12):
         home.until(lambda: len(home.migrations(job)) == 2)
         home.run_for(3)
-        home.reprice(DEAR.id, "1.60" if turn % 2 == 0 else "0.30")
+        home.reprice(EXPENSIVE.id, "1.60" if turn % 2 == 0 else "0.30")
         home.run_for(10)
     assert len(home.migrations(job)) == 2
     assert home.migrations(job)[1].step is Step.ABORTED
@@ -177,7 +177,7 @@ def test_a_move_continues_whatever_it_costs_once_its_source_is_being_preempted(
     home.stride_s = FINE_STRIDE_S
     job = cheaper(home)
     home.until(lambda: home.migrations(job)[-1].step is step)
-    home.reprice(DEAR.id, "2.00")
+    home.reprice(EXPENSIVE.id, "2.00")
     home.cloud.preempt(home.machine(home.runs(job)[0]).id, notice_s=60.0)
     home.settle()
     assert [migration.step for migration in home.migrations(job)] == [Step.DONE, Step.DONE]

@@ -12,7 +12,7 @@ from orchestrator.engine.migration import timeouts, wasted
 from orchestrator.engine.runtime import RunReport
 from orchestrator.model import Job, JobSpec, Setup, Step
 from orchestrator.perf import kind_of
-from tests.sim.harness import DEAR, SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import EXPENSIVE, SimulatedInstallation, check_truth, train_spec
 from trainers.errors import SetupError
 
 FAILED = SetupError("the set-up failed: `pip install` exited with status 1: no such package", hint="correct it")
@@ -55,7 +55,7 @@ def test_its_time_depends_on_the_job_and_is_not_a_measurement_of_machines(home: 
     job = submit(home, steps=60)
     home.until(lambda: home.job(job).state == "finished", limit_s=2000.0, stride_s=5.0)
     (run,) = home.runs(job)
-    kind = kind_of(DEAR.gpu, DEAR.gpu_count)
+    kind = kind_of(EXPENSIVE.gpu, EXPENSIVE.gpu_count)
     started = home.read(lambda tx: tx.runs_started("fake", 10))
     ((_, started_s),) = latencies._starts(started, lambda _: kind, 1.0)
     assert started_s < 60.0
@@ -123,7 +123,7 @@ def test_a_move_whose_set_up_fails_leaves_the_job_where_it_trains(home: Simulate
     job = submit(home, steps=900, retries=0)
     first = home.until_step(job, 5)
     home.site.set_up_takes(5.0, lambda _: "no such package")
-    home.reprice(DEAR.id, "0.10")
+    home.reprice(EXPENSIVE.id, "0.10")
     home.until(lambda: bool(home.events(job, "migration.aborted")), limit_s=2000.0)
     current = home.current(job)
     assert current is not None

@@ -14,10 +14,10 @@ from orchestrator.model import Job, Step, Where
 from providers.fake import Fault
 from providers.instance import InstanceState
 from tests.rig.wires import Delay
-from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
-ALPHA, BETA = CHEAP.region, DEAR.region
+ALPHA, BETA = CHEAP.region, EXPENSIVE.region
 
 
 def slow(home: SimulatedInstallation, *delays: Delay, only: str = "") -> None:
@@ -88,7 +88,7 @@ def test_a_job_is_placed_elsewhere_when_its_region_never_answers(home: Simulated
     hush(home, ALPHA)
     job = home.submit(steps=20)
     home.until_state(job, "running")
-    assert home.runs(job)[-1].offer_id in (DEAR.id, RESERVE.id)
+    assert home.runs(job)[-1].offer_id in (EXPENSIVE.id, RESERVE.id)
     home.wires.silent = lambda *_: False
     home.settle()
     assert home.job(job).state == "finished"

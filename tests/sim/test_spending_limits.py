@@ -18,7 +18,7 @@ from orchestrator.services.jobs.submit import submitted_before
 from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
-from tests.sim.harness import BRISK, CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth, train_spec
+from tests.sim.harness import BRISK, CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth, train_spec
 
 Install = Callable[..., SimulatedInstallation]
 BUDGET = usd("0.12")  # 432 s of the cheapest machine
@@ -339,7 +339,7 @@ def test_a_job_whose_rest_pays_for_no_offer_is_paused_and_the_budget_named_lets_
 ) -> None:
     job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.35"))
     run = home.until_step(job, 20)
-    for offer in (DEAR, RESERVE):
+    for offer in (EXPENSIVE, RESERVE):
         home.reprice(offer.id, "9.00")
     home.tick()
     home.cloud.preempt(home.machine(run).id)
@@ -450,7 +450,7 @@ def test_a_budget_that_is_named_as_enough_is_enough_wherever_it_is_named(
     job = home.submit(steps=600, expected=KNOWN, budget_nano_usd=usd("0.35"))
     home.until_step(job, 20)
     home.ask("budget", job, nano_usd=too_small)
-    for offer in (CHEAP, DEAR, RESERVE):
+    for offer in (CHEAP, EXPENSIVE, RESERVE):
         home.reprice(offer.id, new_price)
     home.until(lambda: bool(home.events(job, "job.at_risk")), stride_s=1.0)
     at_risk = named_budget(home.events(job, "job.at_risk")[0].message)

@@ -10,7 +10,7 @@ from orchestrator.engine.inputs.snapshot import inputs
 from orchestrator.ledger import time_breakdown
 from orchestrator.model import Job, Migration, Run, Step
 from providers.money import usd
-from tests.sim.harness import DEAR, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import EXPENSIVE, FINE_STRIDE_S, RESERVE, SimulatedInstallation, check_truth
 
 Install = Callable[..., SimulatedInstallation]
 
@@ -43,7 +43,7 @@ def waiting(home: SimulatedInstallation, job: Job, after: Run | None = None) -> 
 def test_a_standby_waits_in_another_zone_and_is_ended_with_its_job(home: SimulatedInstallation) -> None:
     job = home.submit(steps=40, standby="warm")
     standby = waiting(home, job)
-    assert (standby.offer_id, standby.state) == (DEAR.id, "starting")
+    assert (standby.offer_id, standby.state) == (EXPENSIVE.id, "starting")
     assert home.site.training() == [home.runs(job)[0].id]
     home.settle()
     assert [(run.end, run.last_step) for run in home.runs(job)] == [("finished", 40), ("aborted", 0)]
@@ -192,7 +192,7 @@ def test_a_spare_whose_price_rises_is_ended_before_it_makes_the_job_pause(home: 
     job = home.submit("job", steps=120, standby="warm", budget_nano_usd=8 * spent)
     standby = waiting(home, job)
     home.until_step(job, 20)
-    home.cloud.set_price(DEAR.id, usd("9.00"))
+    home.cloud.set_price(EXPENSIVE.id, usd("9.00"))
     home.settle()
     assert home.job(job).state == "finished"
     (gone, *_) = [run for run in home.runs(job) if run.id == standby.id]
@@ -214,12 +214,12 @@ def test_a_job_that_is_paused_in_the_tick_in_which_it_would_get_a_spare_gets_non
 
 
 def test_a_refused_spare_is_tried_elsewhere_and_ever_more_rarely(home: SimulatedInstallation) -> None:
-    for offer in (DEAR, RESERVE):
+    for offer in (EXPENSIVE, RESERVE):
         home.cloud.set_capacity(offer.id, 0)
     job = home.submit(steps=200, standby="warm")
     home.settle()
     assert home.job(job).state == "finished"
-    assert {standby.offer_id for standby in standbys(home, job)} >= {DEAR.id, RESERVE.id}
+    assert {standby.offer_id for standby in standbys(home, job)} >= {EXPENSIVE.id, RESERVE.id}
     assert len(standbys(home, job)) < 15
     check_truth(home)
 

@@ -17,7 +17,7 @@ from orchestrator.services.jobs.commands import resume
 from providers.money import usd
 from tests.rig.wanted import train_spec
 from tests.sim.grouped import grouped
-from tests.sim.harness import BRISK, CHEAP, DEAR, FINE_STRIDE_S, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, EXPENSIVE, FINE_STRIDE_S, SimulatedInstallation, check_truth
 
 TURN_S = 60.0  # several times of what a change of machines takes
 CHANGE_S = 15.0  # to save, end a machine and start the next one takes less here
@@ -143,7 +143,7 @@ def test_jobs_that_may_use_several_kinds_of_machines_take_turns_on_all_of_them(i
     """A job that has its turn starts on the machine that is best for it, and its start is not given up for another."""
     settings = {"policy.time_sharing": "max-min-fairness", "policy.turn_s": TURN_S}
     behaviour = replace(BRISK, max_instances=1, owned=True)
-    catalog = ((CHEAP, usd("0.01")), (DEAR, usd("0.02")), (FAST, usd("0.015")))
+    catalog = ((CHEAP, usd("0.01")), (EXPENSIVE, usd("0.02")), (FAST, usd("0.015")))
     home = install(catalog=catalog, behaviour=behaviour, overrides=settings)
     home.stride_s = FINE_STRIDE_S
     jobs = [home.submit(f"job-{number}", steps=100) for number in range(3)]

@@ -17,7 +17,7 @@ from providers.fake import Fault
 from providers.money import usd
 from providers.offer import CapacityType
 from tests.rig import findings
-from tests.sim.harness import CHEAP, DEAR, RESERVE, SimulatedInstallation, check_truth
+from tests.sim.harness import CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth
 
 NEVER_S = 1e9
 DAY_S = 86_400.0
@@ -193,7 +193,7 @@ def test_a_training_job_is_not_paused_for_wasted_moves(home: SimulatedInstallati
     run = home.until_step(job, 5)
     home.site.restore_takes(job.id, NEVER_S)
     for number in range(1, wasted.MOST_IN_A_ROW + 2):
-        home.ask("migrate", job, offer_id=(DEAR, RESERVE)[number % 2].id)
+        home.ask("migrate", job, offer_id=(EXPENSIVE, RESERVE)[number % 2].id)
         home.until(lambda n=number: len(home.events(job, "move.wasted")) >= n, limit_s=1500.0, stride_s=20.0)  # type: ignore[misc]
     assert home.job(job).state == "running"
     current = home.current(job)
