@@ -145,7 +145,7 @@ def test_a_broken_link_is_named_with_its_target_wherever_a_folder_is_created(
 
 
 def test_a_store_from_a_newer_version_is_left_alone(tradewind: Run, state: Path) -> None:
-    with sqlite3.connect(state / "tradewind.db") as connection:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
         connection.execute("UPDATE schema_revision SET version_num = 'from_the_future'")
     connection.close()
     result = tradewind("queue")

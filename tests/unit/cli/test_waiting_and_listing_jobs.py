@@ -58,14 +58,14 @@ def test_logs_of_a_job_that_has_not_run_say_so_and_why(tradewind: Run, state: Pa
         "hint: tradewind up",
     ]
     tradewind("cancel", "lstm")
-    with sqlite3.connect(state / "tradewind.db") as connection:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
         connection.execute("UPDATE job SET state = 'cancelled', finished_at_ms = 1 WHERE id = ?", (past.lstm,))
     connection.close()
     assert "lstm never ran: " in tradewind("logs", "lstm").stderr
 
 
 def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: Path, past: Past) -> None:
-    with sqlite3.connect(state / "tradewind.db") as connection:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
         connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))
     connection.close()
     result = tradewind("wait", "conv")
@@ -77,7 +77,7 @@ def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: P
 def test_the_hint_of_a_pause_does_not_contradict_its_reason(tradewind: Run, state: Path, past: Past) -> None:
     """`resume` alone would pause it again."""
     why = "paused: its budget is spent; to continue: tradewind budget set conv 9, then tradewind resume conv"
-    with sqlite3.connect(state / "tradewind.db") as connection:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
         connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))
         connection.execute(
             "INSERT INTO event (id, at_ms, kind, message, actor, job_id, data, project, owner, labels) "
@@ -92,7 +92,7 @@ def test_the_hint_of_a_pause_does_not_contradict_its_reason(tradewind: Run, stat
 
 
 def test_a_failure_before_a_pause_is_a_sentence_of_its_own(tradewind: Run, state: Path, past: Past) -> None:
-    with sqlite3.connect(state / "tradewind.db") as connection:
+    with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
         connection.execute("UPDATE job SET state = 'paused' WHERE id = ?", (past.conv,))
         connection.execute("UPDATE run SET state = 'ended', end = 'failed' WHERE job_id = ?", (past.conv,))
     connection.close()
