@@ -37,7 +37,8 @@ def modes(folder: Path) -> dict[str, str]:
 
 
 def test_everything_that_opening_a_world_makes_is_its_owners_alone(config: Config, umask: int) -> None:
-    with open_installation(config, starts=True).store.write() as tx:  # while it is open: its journals are there, too
+    # While it is open, its journals are there, too.
+    with closing(open_installation(config, starts=True)) as installation, installation.store.write() as tx:
         assert tx.jobs() == []
         names = {path.name for path in config.state_dir.rglob("*")}
         assert {"tradewind.db", "tradewind.db-wal", "tradewind.db-shm", "clock.json", "local"} <= names

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -170,8 +172,13 @@ def test_a_report_without_jobs_is_a_page_too(installation: Installation) -> None
     assert to_json(report(installation))["paid_nano_usd"] == 0
 
 
-def test_a_months_report_is_of_the_jobs_that_ended_in_it(tmp_path: Path) -> None:
-    home = SimulatedInstallation(tmp_path, SqliteScratchDatabase(tmp_path), catalog=default_catalog())
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[SimulatedInstallation]:
+    with closing(SqliteScratchDatabase(tmp_path)) as database:
+        yield SimulatedInstallation(tmp_path, database, catalog=default_catalog())
+
+
+def test_a_months_report_is_of_the_jobs_that_ended_in_it(home: SimulatedInstallation) -> None:
     for number in range(2):
         home.submit_job(JobSpec(f"job-{number}", train_spec(20, args={"seed": number})))
     while not home.settled:
@@ -192,8 +199,7 @@ def test_a_months_report_is_of_the_jobs_that_ended_in_it(tmp_path: Path) -> None
         report(home.installation, "job-0", month)
 
 
-def test_every_entry_is_written_as_csv_without_all_of_them_in_memory(tmp_path: Path) -> None:
-    home = SimulatedInstallation(tmp_path, SqliteScratchDatabase(tmp_path), catalog=default_catalog())
+def test_every_entry_is_written_as_csv_without_all_of_them_in_memory(home: SimulatedInstallation) -> None:
     home.submit_job(JobSpec("job", train_spec(20)))
     while not home.settled:
         home.tick(5.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,11 @@ from tests.rig import SimulatedInstallation, SqliteScratchDatabase, Timings, tra
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> SimulatedInstallation:
+def home(tmp_path: Path) -> Iterator[SimulatedInstallation]:
+    database = SqliteScratchDatabase(tmp_path)
     made = SimulatedInstallation(
         tmp_path,
-        SqliteScratchDatabase(tmp_path),
+        database,
         catalog=default_catalog(),
         behaviour=Behaviour(boot_s=2.0, listing_lag_s=3.0, stop_s=1.0, late_s=4.0),
         timings=Timings(step_s=1.0, prepare_s=1.0, restore_s=1.0, checkpoint_every_s=10.0),
@@ -32,7 +34,8 @@ def home(tmp_path: Path) -> SimulatedInstallation:
         made.submit_job(JobSpec(f"job-{number}", train_spec(100_000, args={"seed": number})))
     for _ in range(40):
         made.tick(2.0)
-    return made
+    yield made
+    database.close()
 
 
 def test_a_decision_leaves_what_it_expects_and_lists_of_jobs_tell_it(home: SimulatedInstallation) -> None:
