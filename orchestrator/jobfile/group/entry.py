@@ -82,11 +82,11 @@ class Entries:
         by_file: dict[str | None, list[tuple[Combination, EntryFields, tuple[tuple[Loc, str], ...]]]] = {}
         findings, unusable = misused(own, matrix)
         self._report(replace(each, loc=(*at, *each.loc)) for each in findings)
-        told = EntryProblems()
+        mistakes = EntryProblems()
         for combination in matrix.combinations:
-            fields, after = self._own(at, own, combination, unusable | lost, told)
+            fields, after = self._own(at, own, combination, unusable | lost, mistakes)
             by_file.setdefault(fields.file, []).append((combination, fields, after))
-        self._problems += told.problems(matrix.combinations)
+        self._problems += mistakes.problems(matrix.combinations)
         made: list[Made] = []
         no_file = entry.get("file") is None and ("file",) not in lost
         for name, combinations in by_file.items():
@@ -94,10 +94,10 @@ class Entries:
             merged = merge([*self._shared, *layers])
             findings, unusable = misused(merged.tree, matrix)
             self._problems += [merged.problem(each) for each in findings]
-            told = EntryProblems()
+            mistakes = EntryProblems()
             for combination, fields, after in combinations:
-                made.append(self._one((at, merged, unusable, matrix.whole), combination, fields, after, told))
-            self._problems += told.problems([combination for combination, _, _ in combinations])
+                made.append(self._one((at, merged, unusable, matrix.whole), combination, fields, after, mistakes))
+            self._problems += mistakes.problems([combination for combination, _, _ in combinations])
         return made
 
     def _report(self, findings: Iterable[Finding]) -> None:
@@ -105,7 +105,7 @@ class Entries:
         self._problems += [self._top.problem(each) for each in findings]
 
     def _own(
-        self, at: Loc, own: Mapping[str, object], combination: Combination, lost: set[Loc], told: EntryProblems
+        self, at: Loc, own: Mapping[str, object], combination: Combination, lost: set[Loc], mistakes: EntryProblems
     ) -> tuple[EntryFields, tuple[tuple[Loc, str], ...]]:
         """The valid fields that an entry has in addition to those of a job file; and the names in `after`."""
         tree = filled(own, combination, {}, lost)
@@ -121,7 +121,9 @@ class Entries:
             findings = findings_of(error, tree, EntryFields)
         for each in findings:
             if not follows(each, lost):
-                told.add(self._top.problem(replace(each, loc=(*at, *each.loc))), combination, names_in(own, each.loc))
+                mistakes.add(
+                    self._top.problem(replace(each, loc=(*at, *each.loc))), combination, names_in(own, each.loc)
+                )
         wrong = {each.loc[0] for each in findings}
         return EntryFields.model_validate({key: each for key, each in tree.items() if key not in wrong}), after
 
@@ -131,7 +133,7 @@ class Entries:
         combination: Combination,
         fields: EntryFields,
         after: tuple[tuple[Loc, str], ...],
-        told: EntryProblems,
+        mistakes: EntryProblems,
     ) -> Made:
         at, merged, unusable, whole = made_of
         texts = merged.texts
@@ -161,7 +163,7 @@ class Entries:
             if self._is_told(merged, each):
                 continue
             problem = merged.problem(_about_entries(each) if merged.is_of_entry(each.loc) else each)
-            told.add(problem, combination, names_in(merged.tree, each.loc) if each.at == "value" else ())
+            mistakes.add(problem, combination, names_in(merged.tree, each.loc) if each.at == "value" else ())
         job = GroupJob(spec, fields.weight) if spec is not None and not findings else None
         return Made(at, combination, str(name) if name is not None else None, base, after, job)
 
@@ -201,8 +203,8 @@ class Entries:
     def _is_told(self, merged: Merged, finding: Finding) -> bool:
         """Whether the finding was already reported for a single layer: the layer of its value or, if it is about a
         section, any layer that has part of the section."""
-        told = [(id(each), finding.loc, _wrong(finding)) in self._alone for each in merged.layers]
-        return any(told) and (merged.is_section(finding.loc) or told[merged.index_of(finding.loc)])
+        alone = [(id(each), finding.loc, _wrong(finding)) in self._alone for each in merged.layers]
+        return any(alone) and (merged.is_section(finding.loc) or alone[merged.index_of(finding.loc)])
 
     def _job_file(self, at: Loc, name: str | None) -> Layer:
         """The job file that an entry names. If it cannot be read, reports the entry's field `file`."""

@@ -34,7 +34,7 @@ class Names:
         self._beginnings = tuple({each.base for each in made if each.name is None and each.base is not None})
 
     def jobs(self) -> list[GroupJob]:
-        """The jobs without mistakes; their `after` holds full names of jobs."""
+        """The jobs without same_named; their `after` holds full names of jobs."""
         return [replace(each.job, after=tuple(self._after(each))) for each in self._made if each.job is not None]
 
     def _after(self, made: Made) -> dict[str, None]:
@@ -58,11 +58,11 @@ class Names:
     def duplicates(self) -> Iterator[Finding]:
         """Names shared by several jobs, of one entry or of different ones."""
         first: dict[str, Made] = {}
-        told: dict[tuple[Loc, bool], list[Made]] = {}
+        same_named: dict[tuple[Loc, bool], list[Made]] = {}
         for each in self._made:
             if each.name is not None and (other := first.setdefault(each.name, each)) is not each:
-                told.setdefault((each.at, each.at == other.at), []).append(each)
-        for (at, by_matrix), same in told.items():
+                same_named.setdefault((each.at, each.at == other.at), []).append(each)
+        for (at, by_matrix), same in same_named.items():
             made = same[0]
             more = f" (and {len(same) - 1} more like this)" if len(same) > 1 else ""
             if by_matrix:

@@ -157,11 +157,11 @@ class _Reader:
         combinations: dict[Loc, list[Combination]] = {}
         for each in made:
             combinations.setdefault(each.at, []).append(each.combination)
-        told = {at: EntryProblems() for at in combinations}
+        mistakes = {at: EntryProblems() for at in combinations}
         for finding, job in names.unknown():
             about = names_in(self.top.tree, finding.loc) & job.combination.keys()
-            told[job.at].add(self.top.problem(finding), job.combination, about)
-        unknown = [problem for at, collected in told.items() for problem in collected.problems(combinations[at])]
+            mistakes[job.at].add(self.top.problem(finding), job.combination, about)
+        unknown = [problem for at, collected in mistakes.items() for problem in collected.problems(combinations[at])]
         self.problems += few(unknown, MOST_UNKNOWN, "unknown names")
 
     def _file(self) -> tuple[GroupFile, set[str]]:

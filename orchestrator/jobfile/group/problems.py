@@ -28,9 +28,9 @@ class EntryProblems:
         at: dict[tuple[str, int, int, str], list[Problem]] = {}
         for problem, (some, names) in self._found.items():
             where = _where(some, every, names)
-            told = replace(problem, message=f"{problem.message}, {where}") if where else problem
-            at.setdefault((told.path, told.line, told.column, told.field), []).append(told)
-        others = "mistakes with other values of the matrix"
+            placed = replace(problem, message=f"{problem.message}, {where}") if where else problem
+            at.setdefault((placed.path, placed.line, placed.column, placed.field), []).append(placed)
+        others = "deciding with other values of the matrix"
         return [problem for same in at.values() for problem in few(same, _MOST_AT_ONE_PLACE, others)]
 
 
@@ -45,14 +45,14 @@ def few(problems: list[Problem], most: int, others: str) -> list[Problem]:
 
 def _where(some: Sequence[Combination], every: Sequence[Combination], names: Collection[str]) -> str:
     """`where lr is 0.1 or 0.01`: the combinations `some`, described by the values `names`; empty for all."""
-    told = [name for name in every[0] if name in names]
-    if not told and len(some) == len(every):
+    deciding = [name for name in every[0] if name in names]
+    if not deciding and len(some) == len(every):
         return ""
-    told = told or _deciding(some, every)
-    cases = dict.fromkeys(tuple(shown(each[name][1]) for name in told) for each in some)
-    if len(told) == 1:
-        return f"where {told[0]} is {_or([case[0] for case in cases])}"
-    return f"where {_or([' and '.join(map(' is '.join, zip(told, case, strict=True))) for case in cases])}"
+    deciding = deciding or _deciding(some, every)
+    cases = dict.fromkeys(tuple(shown(each[name][1]) for name in deciding) for each in some)
+    if len(deciding) == 1:
+        return f"where {deciding[0]} is {_or([case[0] for case in cases])}"
+    return f"where {_or([' and '.join(map(' is '.join, zip(deciding, case, strict=True))) for case in cases])}"
 
 
 def _deciding(some: Sequence[Combination], every: Sequence[Combination]) -> list[str]:
