@@ -34,7 +34,7 @@ class Names:
         self._beginnings = tuple({each.base for each in made if each.name is None and each.base is not None})
 
     def jobs(self) -> list[GroupJob]:
-        """The jobs without same_named; their `after` holds full names of jobs."""
+        """The jobs without mistakes; their `after` holds full names of jobs."""
         return [replace(each.job, after=tuple(self._after(each))) for each in self._made if each.job is not None]
 
     def _after(self, made: Made) -> dict[str, None]:

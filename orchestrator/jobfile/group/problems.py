@@ -30,7 +30,7 @@ class EntryProblems:
             where = _where(some, every, names)
             placed = replace(problem, message=f"{problem.message}, {where}") if where else problem
             at.setdefault((placed.path, placed.line, placed.column, placed.field), []).append(placed)
-        others = "deciding with other values of the matrix"
+        others = "mistakes with other values of the matrix"
         return [problem for same in at.values() for problem in few(same, _MOST_AT_ONE_PLACE, others)]
 
 
