@@ -78,11 +78,17 @@ def transaction(backend: Backend, *, writes: bool) -> Iterator[Connection]:
     """
     committing = False
     engine = backend.writing if writes else backend.reading
+    pool = engine.pool
     try:
-        with engine.connect() as connection, connection.begin() as begun:
-            yield connection
-            committing = writes
-            begun.commit()
+        with engine.connect() as connection:
+            try:
+                with connection.begin() as begun:
+                    yield connection
+                    committing = writes
+                    begun.commit()
+            finally:
+                if engine.pool is not pool:  # discarded or closed meanwhile: nothing else would close this connection
+                    connection.invalidate()
     except (DBAPIError, engine.dialect.loaded_dbapi.Error) as error:
         if invalidates_connections(error, reading=not writes):
             backend.discard()

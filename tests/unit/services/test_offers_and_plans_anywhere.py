@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -171,10 +172,10 @@ def test_what_can_be_rented_here_comes_before_cheaper_offers_of_other_clouds(tmp
     host = {"address": "desk1", "vcpus": 8, "memory_gb": 32, "price_per_hour": 5.0}
     settings = {"providers.enabled": ["static"], "providers.static.hosts": {"desk1": host}}
     config = load_config(settings | {"state_dir": str(tmp_path / "state")}, environ={}, cwd=tmp_path)
-    installation = open_installation(config)
-    first = listing.offers(installation.config, lambda: installation, now_ms=NOW, limit=2)
+    with closing(open_installation(config)) as installation:
+        first = listing.offers(config, lambda: installation, now_ms=NOW, limit=2)
+        second = listing.offers(config, lambda: installation, now_ms=NOW, limit=2, cursor=first.next_cursor)
     assert [row.part for row in first.offers] == ["enabled", "elsewhere", "elsewhere"]
-    second = listing.offers(installation.config, lambda: installation, now_ms=NOW, limit=2, cursor=first.next_cursor)
     assert [row.part for row in second.offers] == ["elsewhere"] * 2
     assert {row.id for row in second.offers}.isdisjoint(row.id for row in first.offers)
 

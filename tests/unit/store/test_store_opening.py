@@ -14,10 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from psycopg import OperationalError
+from sqlalchemy import text
 
 from orchestrator.errors import MissingExtraError, StoreError, StoreVersionError
 from orchestrator.store import Store, Tx
 from orchestrator.store.backends import sqlite
+from orchestrator.store.backends.backend import transaction
 from providers.clock import VirtualClock
 from tests.postgres import Server, only_postgres, only_sqlite
 from tests.privilege import without_privilege
@@ -108,6 +111,20 @@ def test_the_file_is_in_wal_mode_and_connections_are_strict(store: Store) -> Non
             for name in ("journal_mode", "foreign_keys", "synchronous", "busy_timeout")
         }
     assert pragmas == {"journal_mode": "wal", "foreign_keys": 1, "synchronous": 1, "busy_timeout": 30_000}
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_connection_in_use_while_the_store_is_closed_is_closed_after_its_transaction(
+    url: str, clock: VirtualClock, writes: bool
+) -> None:
+    store = Store.open(url, clock)
+    with transaction(store._backend, writes=writes) as connection:
+        raw = connection.connection.driver_connection
+        assert raw is not None
+        store.close()
+        assert connection.scalar(text("SELECT 1")) == 1
+    with pytest.raises((sqlite3.ProgrammingError, OperationalError), match="closed"):
+        raw.execute("SELECT 1")
 
 
 def test_a_missing_store_is_not_made_when_only_read(url: str, clock: VirtualClock) -> None:
