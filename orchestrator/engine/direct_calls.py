@@ -1,4 +1,4 @@
-"""Direct calls: calls to providers by a process that only waits for their answers, such as `down`.
+"""Calls to providers by a process that only waits for their answers, such as `down`.
 
 The control plane's loop never waits for an answer (engine.calls). `up` and `down` do, with a time limit: a provider
 that does not answer is reported like one that refuses, and the other providers are still called.

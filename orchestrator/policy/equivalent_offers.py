@@ -1,4 +1,4 @@
-"""Equivalent offers: other offers that are as good as the chosen one, so that a single launch can request all of them.
+"""Offers that are as good as the chosen one, so that a single launch can request all of them.
 
 A refused launch costs seconds, and the next offer of the plan would mostly be the same machine in another zone, or a
 larger one with the same GPUs. Alternatives are given only to jobs that are not running or must leave their machine. A

@@ -111,8 +111,8 @@ def create_app(site: Site) -> FastAPI:
 
 
 def _page_of(route: APIRoute) -> str:
-    """The page of a route, or of which it is the JSON: they have the same parameters. A CSV has its own, because it has
-    no pages."""
+    """The page of a route. The JSON of a page has the same parameters; its CSV has its own, because it is not cut into
+    pages."""
     return route.path.removesuffix(".json")
 
 

@@ -1,4 +1,4 @@
-"""Machine time: the machine time that jobs sharing machines had, and the machines available to them.
+"""The machine time that jobs sharing machines had, and the machines available to them.
 
 Only time in which a job wanted a machine counts: not the time while a user had paused it, or before the jobs that it
 waits for had finished.
