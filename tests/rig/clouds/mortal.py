@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from inspect import getattr_static
 from typing import Any, TypeVar
 
 from providers.base import Landed, LaunchesAnywhere, LaunchSpec
@@ -34,6 +35,11 @@ class MortalClient:
         self._chance = chance
         self._inner = cloud.connect()
         self._edges = edges_of(cloud)
+        # From Python 3.12, isinstance() of a protocol does not ask __getattr__.
+        for name in dir(self._inner):
+            computed = isinstance(getattr_static(self._inner, name), property)
+            if not (name.startswith("_") or hasattr(type(self), name) or computed):
+                setattr(self, name, self._attribute(name))
 
     def launch(self, spec: LaunchSpec) -> tuple[str, ...]:
         """See Provider.launch."""
@@ -66,11 +72,14 @@ class MortalClient:
         self._call("terminate", lambda: self._inner.terminate(instance_id))
         self._injector.edge("after terminate")
 
-    def __getattr__(self, name: str) -> Any:
+    def _attribute(self, name: str) -> Any:
         found = getattr(self._inner, name)
         if name not in CALLS:
             return found
         return lambda *args: self._call(name, lambda: found(*args), alone=name == "renew")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def _call(self, name: str, call: Callable[[], T], *, offer_id: str = "", alone: bool = True) -> T:
         """Make a call with the fault that is due; it may be where the control plane dies, or sleeps if the call sends
