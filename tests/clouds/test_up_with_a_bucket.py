@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,8 @@ def test_a_bucket_that_cannot_be_looked_at_does_not_keep_networks_from_being_rem
     answer = run("down", "--cloud", "gcp", code=5)
     assert "forbidden" in answer["error"]["message"]
     assert len(google.gce.networks.parts) == before - 2
-    with pytest.raises(ProviderFailure):
-        service.networks(open_installation(load_config(cwd=tmp_path)), ["gcp"])
+    with closing(open_installation(load_config(cwd=tmp_path))) as installation, pytest.raises(ProviderFailure):
+        service.networks(installation, ["gcp"])
 
 
 def test_the_policy_has_the_rights_of_the_bucket_only_for_its_cloud(google: Project, tmp_path: Path) -> None:
