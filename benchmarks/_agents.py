@@ -5,7 +5,7 @@
 
 The control plane's loop, store, pool of calls and runtime, the objects, and the agents with their loops, leases and
 reports are real. The cloud (a fake one in real time, whose calls take CALL_S or are never answered) and the inside of a
-machine are simulated: there is no Ray and no trainer, and each agent reports one step per second.
+machine are simulated. Neither Ray nor a trainer runs, and each agent reports one step per second.
 """
 
 from __future__ import annotations

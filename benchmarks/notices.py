@@ -53,7 +53,7 @@ def _reaction(world: ThreeClouds, run: Run, folder: Path) -> Reaction:
     given = folder / f"{run.id}.given"
     given.touch()
     world.announce(run)
-    learned_ns = until("the program is told", lambda: _learned_ns(world, run))
+    learned_ns = until("the program knows of the notice", lambda: _learned_ns(world, run))
     recorded_ms = until("the control plane knows", lambda: _recorded_ms(world, run))
     assert learned_ns is not None
     assert recorded_ms is not None
@@ -106,7 +106,9 @@ def main() -> int:
     claims, notes = [], [f"{len(OFFERS)} offers; load of the machine at the start: {load:.1f}."]
     for cloud, each in found.items():
         learned, recorded = sorted(one.learned_s for one in each), sorted(one.recorded_s for one in each)
-        claims.append(Claim(f"{cloud}: until the program is told, longest of {len(each)}", learned[-1], "s", GOAL_S))
+        claims.append(
+            Claim(f"{cloud}: until the program learns of it, longest of {len(each)}", learned[-1], "s", GOAL_S)
+        )
         claims.append(Claim(f"{cloud}: until the control plane knows, longest of {len(each)}", recorded[-1], "s"))
         notes.append(f"{cloud}: told after {median(learned):.2f} s, recorded after {median(recorded):.2f} s (medians)")
     return show("Notices", claims, as_json=options.json, notes=notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -51,3 +52,9 @@ def span(seconds: float) -> str:
         days = seconds / 86_400
         return f"{days:.0f} days" if days >= 10 else f"{days:.1f}".removesuffix(".0") + " days"
     return f"{seconds / YEAR_S:,.1f} years"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The names; if there are at least two more than `most`, the first ones and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more} more"

@@ -199,12 +199,6 @@ def counted(jobs: int) -> str:
     return "1 job" if jobs == 1 else f"{jobs} jobs"
 
 
-def some_of(names: Sequence[str], most: int) -> str:
-    """The names; if there are at least two more than `most`, the first ones and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more} more"
-
-
 def rate(nano_usd_per_hour: int | None) -> str:
     """`$1.2100/h`."""
     return "-" if nano_usd_per_hour is None else f"{format_usd(nano_usd_per_hour, 4)}/h"

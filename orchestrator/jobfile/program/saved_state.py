@@ -1,8 +1,8 @@
 """Whether a job's program certainly starts over in each run, because nothing in its source could read saved state.
 
-The program is parsed and never run. Most programs are not certain: then there is no answer, and no warning. A program
-is certain if it has a loop, all its modules are in the working folder or in KNOWN, and no name in it means to read a
-file, to look for one, or to run other code.
+The program is parsed and never run. For most programs this is not certain, so they cause no warning. It is certain if
+the program has a loop, all its modules are in the working folder or in KNOWN, and no name in it suggests that it reads
+a file, looks for one, or runs other code.
 """
 
 from __future__ import annotations
@@ -30,19 +30,8 @@ are not among them, as they find checkpoints by themselves; nor is `trainers`.""
 _READS = frozenset(
     {
         *("checkpoint", "checkpointer", "checkpointing", "checkpoints", "ckpt", "ckpts", "continue", "importer"),
-        *(
-            "load",
-            "loaded",
-            "loading",
-            "loads",
-            "open",
-            "read",
-            "reader",
-            "readinto",
-            "readline",
-            "readlines",
-            "readlink",
-        ),
+        *("load", "loaded", "loading", "loads", "open", "read", "reader"),
+        *("readinto", "readline", "readlines", "readlink"),
         *("recover", "restart", "restore", "restored", "resume", "resumed", "resuming", "snapshot", "snapshots"),
         *("fromfile", "fromregex", "genfromtxt", "imread", "loadtxt", "memmap", "mmap", "pickle", "unpickle"),
         *("access", "exists", "getctime", "getmtime", "getsize", "glob", "iglob", "isdir", "isfile", "islink"),

@@ -17,7 +17,7 @@ from orchestrator.policy.explanation.nearest import budget_remedy, nearest_miss
 from orchestrator.policy.explanation.no_room import why_no_room
 from orchestrator.policy.gate import promise
 from orchestrator.policy.ranking.cost import Forecast
-from orchestrator.policy.ranking.eligible import NONE, Filtered, RejectionReason
+from orchestrator.policy.ranking.eligible import NONE, SHUT_FOR_A_WHILE, Filtered, RejectionReason
 from orchestrator.policy.ranking.limits import POSSIBLE, budget_left, time_left_s
 from orchestrator.policy.ranking.objectives import log_value
 from orchestrator.policy.ranking.order import Mode, Ranking
@@ -53,16 +53,7 @@ _TOPIC = {
 
 MAY_PASS = frozenset(
     _TOPIC[rejection_reason]
-    for rejection_reason in (
-        RejectionReason.NO_PRICE,
-        RejectionReason.DOUBTED_PRICE,
-        RejectionReason.STALE_PRICE,
-        RejectionReason.QUOTA_IN_USE,
-        RejectionReason.MACHINES_IN_USE,
-        RejectionReason.NO_CAPACITY,
-        RejectionReason.FAILED_LATELY,
-        RejectionReason.RESERVED,
-    )
+    for rejection_reason in (RejectionReason.NO_PRICE, RejectionReason.DOUBTED_PRICE, *SHUT_FOR_A_WHILE)
 )
 """The topics of rejections that may go away with time."""
 OLD_PRICE = _TOPIC[RejectionReason.STALE_PRICE]

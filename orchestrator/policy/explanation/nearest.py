@@ -24,7 +24,7 @@ def nearest_miss(market: Market, forecast: Forecast, ranking: Ranking) -> int:
     rows = np.flatnonzero(ranking.rejection_reasons == last)
     if last == RejectionReason.BUDGET:
         rows = _refused_for_budget(forecast.demand, forecast, ranking)
-        # Without a known speed there is no cost, only the amount that renting a machine needs.
+        # If the speed is unknown, so is the cost: only the amount needed to rent a machine is known.
         cost = forecast.mid.cost if forecast.known else least_left(forecast.demand, forecast)
         return int(rows[np.argmin(cost[np.searchsorted(forecast.pool.rows, rows)])])
     if last == RejectionReason.DEADLINE:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from orchestrator.formats.readable import some_of
 from orchestrator.jobfile.program.saved_state import starts_over
 from orchestrator.model import JobSpec
 
@@ -28,12 +29,10 @@ def cautions(specs: Iterable[JobSpec]) -> tuple[str, ...]:
 
 
 def _starts_over(names: list[str]) -> str:
-    more = len(names) - SHOWN_NAMES
     if len(names) == 1:
         which = f"{names[0]}: its program reads no saved state, so it starts"
     else:
-        called = ", ".join(names) if more <= 1 else f"{', '.join(names[:SHOWN_NAMES])} and {more} more"
-        which = f"{called}: their programs read no saved state, so they start"
+        which = f"{some_of(names, SHOWN_NAMES)}: their programs read no saved state, so they start"
     return (
         f"{which} from step 0 after each pause and each loss of a machine, which no forecast includes; to continue "
         "instead, call trainers.attach() (docs/training-code.md)"

@@ -21,7 +21,6 @@ from orchestrator.store.schema import perf_point, plan, plan_job, plan_placement
 from orchestrator.store.transaction import Transaction, insert_into
 from providers.hardware import GPUS
 
-_NO_PLAN = "a plan that was only shown is not stored; see tradewind plan FILE --why, or tradewind explain JOB"
 _PLAN = Codec(Plan, "plan/1")
 _PLACEMENT = Codec(Placement, "placement/1")
 
@@ -140,7 +139,7 @@ class PlanRows(Transaction):
         """
         row = self._connection.execute(_STORED, {"plan_id": plan_id}).one_or_none()
         if row is None:
-            raise NotFoundError(f"there is no plan {plan_id}", hint=_NO_PLAN)
+            raise _no_plan(plan_id)
         found = self._connection.execute(_PLACEMENTS, {"of_plan": row.seq}).scalars().all()
         return _with_placements(row.id, row.document, row.looked_at, found)
 
@@ -152,7 +151,7 @@ class PlanRows(Transaction):
         """(jobs considered, jobs to place or move) of a plan. Raises NotFoundError, RowError."""
         row = self._connection.execute(_STORED, {"plan_id": plan_id}).one_or_none()
         if row is None:
-            raise NotFoundError(f"there is no plan {plan_id}", hint=_NO_PLAN)
+            raise _no_plan(plan_id)
         if row.looked_at is not None and row.acting is not None:
             return row.looked_at, row.acting
         placements = document(_PLAN, row.document, "plan", plan_id).placements
@@ -286,3 +285,8 @@ def _placement(plan_id: str, compressed: Any) -> Placement:
     except (zlib.error, TypeError) as error:
         raise UnreadableRowError("plan_placement of", plan_id, str(error)) from error
     return document(_PLACEMENT, text, "plan_placement of", plan_id)
+
+
+def _no_plan(plan_id: str) -> NotFoundError:
+    hint = "a plan that was only shown is not stored; see tradewind plan FILE --why, or tradewind explain JOB"
+    return NotFoundError(f"there is no plan {plan_id}", hint=hint)

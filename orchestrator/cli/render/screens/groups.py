@@ -18,10 +18,10 @@ from orchestrator.cli.render.text import (
     lacks_secrets,
     money,
     note_simulated,
-    some_of,
     span,
     where,
 )
+from orchestrator.formats.readable import some_of
 from orchestrator.services.groups.views import GroupPlanView, GroupView, PlannedJob, UnitWorth, Without
 from orchestrator.services.views import JobList
 from providers.money import at_least_usd, rounded_up

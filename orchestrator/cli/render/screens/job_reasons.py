@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from orchestrator.cli.render.text import Screen, clean, counted, fitted, some_of
+from orchestrator.cli.render.text import Screen, clean, counted, fitted
+from orchestrator.formats.readable import some_of
 from orchestrator.services.views import JobView
 
 SHOWN_NAMES = 8
