@@ -25,6 +25,7 @@ from statistics import NormalDist
 
 import benchmarks._one_thread  # noqa: F401  isort: skip
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
@@ -185,8 +186,8 @@ def cheapest_per_hour(case: Case, prices: Floats, size: float) -> Floats:
     return _chosen(size * case.cost(prices), prices.argmin(axis=1))
 
 
-def _chosen(costs: Floats, kind: Floats) -> Floats:
-    chosen: Floats = np.take_along_axis(costs, np.asarray(kind, dtype=np.int64)[:, None], axis=1)[:, 0]
+def _chosen(costs: Floats, kind: npt.NDArray[np.intp]) -> Floats:
+    chosen: Floats = np.take_along_axis(costs, kind[:, None], axis=1)[:, 0]
     return chosen
 
 

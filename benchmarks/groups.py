@@ -139,7 +139,7 @@ def different(jobs: int, *, budgets: int) -> Collection:
     usd_per_h = np.repeat(USD_PER_H, 10) * chance.uniform(0.6, 1.4, 30)
     minutes = 10 ** np.where(chance.random(jobs) < 0.8, chance.uniform(1.5, 3, jobs), chance.uniform(3, 4, jobs))
     steps = 60 * minutes * rate.max(axis=1)
-    deadline = 60 * minutes * chance.choice([2.0, 4.0, 15.0], jobs)
+    deadline = 60 * minutes * chance.choice(np.array([2.0, 4.0, 15.0]), jobs)
     age = chance.uniform(0, 1, jobs) * 60 * minutes
     found = collection(
         rate,
@@ -208,13 +208,15 @@ class Throughputs:
         rate = self.rate[kind]
         minutes = 10 ** np.where(chance.random(jobs) < 0.8, chance.uniform(1.5, 3, jobs), chance.uniform(3, 4, jobs))
         age = chance.uniform(0, 1, jobs) * 60 * minutes
-        deadline = np.where(chance.random(jobs) < 0.3, chance.choice([1.8, 3.0, 15.0], jobs) * 60 * minutes, np.inf)
+        deadline = np.where(
+            chance.random(jobs) < 0.3, chance.choice(np.array([1.8, 3.0, 15.0]), jobs) * 60 * minutes, np.inf
+        )
         return collection(
             rate,
             Supply(np.full(3, jobs // 4, dtype=float), USD_PER_H),
             gpus=self.gpus[kind],
             steps=60 * minutes * rate[:, 2],
-            weight=chance.choice([1.0, 2.0, 5.0], jobs) if weights else None,
+            weight=chance.choice(np.array([1.0, 2.0, 5.0]), jobs) if weights else None,
             age_s=age,
             alone_s=age * chance.uniform(0.5, 1.5, jobs),
             deadline_s=deadline,

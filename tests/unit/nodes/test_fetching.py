@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_nobody_waits_while_what_was_fetched_is_deleted(busy: Path, monkeypatch:
     monkeypatch.setattr(sys, "executable", str(busy / "never"))
     slow, delete = threading.Event(), shutil.rmtree
 
-    def slowly(folder: Path, **options: bool) -> None:
+    def slowly(folder: Path, **options: Any) -> None:
         assert slow.wait(60)
         delete(folder, **options)
 
