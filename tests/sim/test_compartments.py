@@ -200,7 +200,8 @@ def test_a_quarantine_outlives_the_control_plane_and_is_lifted_only_by_resume(ho
     listed = {view.name: view for view in job_views.jobs(home.installation).jobs}["struck"]
     assert "stopping" in str(listed.quarantine)
     assert listed.note.startswith("quarantined: stopping")
-    assert "quarantined" in render.queue(job_views.jobs(home.installation), Screen())
+    assert listed.note.endswith("; to continue: tradewind resume struck, or to end it: tradewind cancel struck")
+    assert listed.note in render.queue(job_views.jobs(home.installation), Screen())
     assert "in quarantine" in render.status(job_views.status(home.installation, "struck"), Screen())
     (check,) = [check for check in [doctor.quarantine(home.installation)] if check.state == "fail"]
     assert "struck" in check.found

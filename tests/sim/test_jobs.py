@@ -46,6 +46,15 @@ def test_a_job_can_be_paused_and_resumed_at_every_step_of_a_move(home: Simulated
     check_truth(home)
 
 
+def test_a_pause_on_request_names_the_command_that_continues_the_job(home: SimulatedInstallation) -> None:
+    job = at_step(home, Step.TRANSFER)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    said = home.events(job, "job.paused")[0].message
+    assert said.endswith(": requested by user:me; to continue: tradewind resume job")
+    assert current.job(home.installation, job.id).note == said
+
+
 @pytest.mark.parametrize("step", NOT_OVER[1:])
 def test_a_job_can_be_cancelled_at_every_step_of_a_move(home: SimulatedInstallation, step: Step) -> None:
     job = at_step(home, step)

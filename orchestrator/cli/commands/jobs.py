@@ -307,6 +307,5 @@ def exit_as(client: "Client", job: "JobView") -> None:
         if job.state == "paused":
             from orchestrator.services.jobs.explain import why_paused
 
-            why, order = why_paused(job), f"tradewind resume {typed}"
-            raise PartialFailure(why, hint="" if "tradewind resume" in why else order)
+            raise PartialFailure(why_paused(job))  # it names the command that continues the job
         raise PartialFailure(f"{job.name} {job.state}", hint=f"tradewind logs {typed}")

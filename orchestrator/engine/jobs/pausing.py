@@ -49,7 +49,8 @@ def halted(tx: Tx, job: Job) -> bool:
 
 
 def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: str | None = None) -> None:
-    """Record that the job no longer holds a machine. `why` defaults to the reason for which pausing began."""
+    """Record that the job no longer holds a machine, and the command that continues it, if the reason names none.
+    `why` defaults to the reason for which pausing began."""
     if why is None and gives_way(tx, job):
         tx.set_job_state(job.id, "queued")
         tx.set_job_facts(job.id, next_decision_ms=None)
@@ -58,7 +59,15 @@ def paused(ctx: Context, tx: Tx, job: Job, run: Run | None, how: str, *, why: st
         )
         return
     tx.set_job_state(job.id, "paused")
-    ctx.event(tx, "job.paused", f"paused {how}: {why or _requested(tx, job)}", job, run=run)
+    because = why or _requested(tx, job)
+    if "tradewind resume " not in because:
+        because += to_continue(tx.typed_name(job.id, job.name))
+    ctx.event(tx, "job.paused", f"paused {how}: {because}", job, run=run)
+
+
+def to_continue(typed_name: str) -> str:
+    """The text that names the command with which a paused job continues; begins with a semicolon."""
+    return f"; to continue: tradewind resume {typed_name}"
 
 
 def _requested(tx: Tx, job: Job) -> str:

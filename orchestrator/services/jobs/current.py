@@ -10,6 +10,7 @@ from typing import TypedDict
 
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd
 from orchestrator.engine.inputs.snapshot import current_run, left_out
+from orchestrator.engine.jobs.pausing import to_continue
 from orchestrator.engine.jobs.standstill import NOT_FINITE, STALLED, last_loss_not_finite
 from orchestrator.engine.jobs.stopped_at import where_stopped
 from orchestrator.engine.migration.move import attempt_failed, waits
@@ -40,7 +41,7 @@ from providers.traits import traits_of
 _PAUSES = ("job.paused", "job.resumed")
 _BUDGET = "job.budget"
 _ENDS = ("job.finished", "job.failed", "job.cancelled")
-_ADVICE = re.compile("; to (?:continue|set it): tradewind budget set ")
+_ADVICE = re.compile("; to (?:continue|set it): tradewind (?:budget set|resume) ")
 
 
 class _Foretold(TypedDict, total=False):
@@ -156,7 +157,8 @@ class JobRecord:
     `newest` is its newest event, or the one with which it ended: a move may be completed after that. `booked` are its
     ledger sums; `price` is the price of the offer where it runs now, in nano-USD per hour; `pause` is
     its newest pause or resume event; `reported` has the newest event of each kind that warns about its trainer;
-    `requested` are the commands that no control plane has carried out yet, the newest of each kind.
+    `requested` are the commands that no control plane has carried out yet, the newest of each kind. `typed_name` is
+    how commands name the job; empty unless its note needs it.
     """
 
     runs: Sequence[Run]
@@ -169,6 +171,7 @@ class JobRecord:
     budget: Event | None
     reported: Mapping[str, Event]
     requested: Sequence[Command]
+    typed_name: str = ""
 
     @property
     def paid_nano_usd(self) -> int:
@@ -221,6 +224,11 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
     ended = {job.id for job in jobs if job.state in TERMINAL and _ends_with_another(newest.get(job.id))}
     events = tx.events_of(of_interest | ended, (STALLED, NOT_FINITE, _BUDGET, *_PAUSES, *_ENDS))
     newest |= {job_id: event for job_id in ended if (event := _end_among(events[job_id])) is not None}
+    pauses = {
+        job_id: next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None) for job_id in ids
+    }
+    unsaid = [job for job in jobs if facts[job.id].quarantine is not None or _ended_at_once(job, pauses[job.id])]
+    typed = tx.typed_names(unsaid)
     return {
         job_id: JobRecord(
             runs=runs[job_id],
@@ -229,15 +237,22 @@ def job_records(installation: Installation, tx: Tx, jobs: Sequence[Job]) -> dict
             migrations=migrations[job_id],
             price=alive[job_id].nodes * changes[-1][1] if (changes := prices.get(job_id)) else None,
             newest=newest.get(job_id),
-            pause=next((event for event in events.get(job_id, ()) if event.kind in _PAUSES), None),
+            pause=pauses[job_id],
             budget=_budget_since_pause(events.get(job_id, ())),
             reported={
                 event.kind: event for event in reversed(events.get(job_id, []))
             },  # the newest of each kind is last
             requested=tuple(requested.get(job_id, {}).values()),
+            typed_name=typed.get(job_id, ""),
         )
         for job_id in ids
     }
+
+
+def _ended_at_once(job: Job, pause: Event | None) -> bool:
+    """Whether a job is paused, but by no event of its own: all machines were ended at once. `pause`: its newest pause
+    or resume."""
+    return job.state == "paused" and (pause is None or pause.kind != "job.paused")
 
 
 def _ends_with_another(newest: Event | None) -> bool:
@@ -365,17 +380,28 @@ def _request(command: Command) -> str:
 
 
 def _note(job: Job, known: JobRecord) -> str:
-    """The reason for a quarantine, or for a pause and the budget set since; else the latest event."""
+    """The reason for a quarantine, or for a pause and the budget set since, with the commands that end it; else the
+    latest event."""
     if known.facts.quarantine is not None:
-        return f"quarantined: {known.facts.quarantine}"
-    if job.state == "paused":
-        if known.pause is not None and known.pause.kind == "job.paused":
-            if known.budget is None:
-                return known.pause.message
-            why, *_ = _ADVICE.split(known.pause.message)  # the budget's event names the next command
-            return f"{why}; since then: {known.budget.message}"
-        return f"paused {where_stopped(known.runs)}: all machines here were ended at once"
+        return f"quarantined: {known.facts.quarantine}{_out_of_quarantine(job, known.typed_name)}"
+    if _ended_at_once(job, known.pause):
+        where = where_stopped(known.runs)
+        return f"paused {where}: all machines here were ended at once{to_continue(known.typed_name)}"
+    if job.state == "paused" and known.pause is not None:
+        if known.budget is None:
+            return known.pause.message
+        why, *_ = _ADVICE.split(known.pause.message)  # the budget's event names the next command
+        return f"{why}; since then: {known.budget.message}"
     return known.newest.message if known.newest is not None else ""
+
+
+def _out_of_quarantine(job: Job, typed_name: str) -> str:
+    """The commands that end a quarantine; begins with a semicolon. Empty while the job is being cancelled."""
+    if job.state == "cancelling":
+        return ""
+    if job.state in TERMINAL:
+        return f"; to end the quarantine: tradewind resume {typed_name}"
+    return f"{to_continue(typed_name)}, or to end it: tradewind cancel {typed_name}"
 
 
 def _step(job: Job, runs: Sequence[Run]) -> int:

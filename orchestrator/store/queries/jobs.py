@@ -112,6 +112,12 @@ _NAMED = (
     select(*_JOB).where(job.c.name == bindparam("ref")).order_by(job.c.submitted_at_ms.desc(), job.c.id.desc()).limit(1)
 )
 _SHARING_NAME = select(job.c.id).where(job.c.name == bindparam("ref")).limit(2)
+_SHARED_NAMES = (
+    select(job.c.name)
+    .where(job.c.name.in_(bindparam("names", expanding=True)))
+    .group_by(job.c.name)
+    .having(func.count() > 1)
+)
 _ID_BETWEEN = (
     select(*_JOB).where(job.c.id >= bindparam("begin"), job.c.id < bindparam("end")).order_by(job.c.id).limit(4)
 )
@@ -232,6 +238,15 @@ class JobRows(Transaction):
         """The reference to a job in suggested commands: its name, or its id if other jobs have the same name."""
         sharing = self._connection.execute(_SHARING_NAME, {"ref": name}).scalars().all()
         return name if sharing == [job_id] else job_id
+
+    def typed_names(self, jobs: Collection[Job]) -> dict[str, str]:
+        """`typed_name` of each of these jobs, by job id."""
+        shared = {
+            name
+            for batch in batches({each.name for each in jobs})
+            for name in self._connection.execute(_SHARED_NAMES, {"names": batch}).scalars()
+        }
+        return {each.id: each.id if each.name in shared else each.name for each in jobs}
 
     def find_job(self, ref: str) -> Job:
         """The outline of the job with this id, name (the newest) or beginning of an id, in this order; the beginning of

@@ -427,7 +427,7 @@ PAUSES = (
     "job-0 12.50, then tradewind resume job-0",
     "paused before it started: 5 machines in a row were rented but never trained, for $0.31 so far. Last reason: it "
     "did not join. Likely cause: its setup fails. Then run: tradewind resume job-1",
-    "paused at step 10 with a checkpoint: on request",
+    "paused at step 10 with a checkpoint: requested by user:me",
     "paused at step 1 with a checkpoint: its project has $3.00 left; to continue: raise projects.research.budget "
     "to 9 in tradewind.toml, then tradewind resume job-3",
     "paused at its last checkpoint: all machines here were ended at once",
@@ -436,7 +436,8 @@ PAUSES = (
 
 def paused(number: int, note: str, **changes: Any) -> JobView:
     spent: dict[str, Any] = {"paid_nano_usd": 10**8, "budget_nano_usd": 5 * 10**8, "no_forecast": "no speed yet"}
-    return job_view("paused", 40, 100, name=f"job-{number}", id=f"job_{number}", note=note, **spent | changes)
+    given = {"name": f"job-{number}", "id": f"job_{number}", "note": note, **spent, **changes}
+    return job_view(given.pop("state", "paused"), 40, 100, **given)
 
 
 def watched(jobs: tuple[JobView, ...], **changes: Any) -> WatchView:
@@ -462,11 +463,22 @@ def test_why_jobs_are_paused_and_what_continues_them_is_whole_at_any_width(
     for job in jobs:
         if long and job.note == PAUSES[2]:
             assert "2 jobs" in shown
-            assert "paused with a checkpoint: on request" in _unfolded(shown)
+            assert "paused with a checkpoint: requested by user:me" in _unfolded(shown)
         else:
             assert f"{job.name}: {job.note}" in _unfolded(shown)
     commands = ("tradewind resume job-3", "tradewind resume job-1")
     assert all(any(line.strip() == each for line in shown.splitlines()) or width > 80 for each in commands), shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+@pytest.mark.parametrize("command", ["queue", "watch"])
+def test_why_jobs_failed_is_whole_at_any_width(command: str, width: int) -> None:
+    why = "failed: FileNotFoundError: [Errno 2] No such file or directory: '/data/a/long/folder/imagenet/train.bin'"
+    jobs = (paused(0, why, state="failed"), paused(1, "failed: job-0 failed, and it waits for that", state="failed"))
+    view: View = JobList(0, jobs, 0, True) if command == "queue" else watched(jobs)
+    shown = _unfolded(render(view, Screen(width=width)))
+    for job in jobs:
+        assert f"{job.name}: {job.note}" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

@@ -71,7 +71,7 @@ def test_waiting_for_a_paused_job_exits_with_its_reason(tradewind: Run, state: P
     result = tradewind("wait", "conv")
     assert result.exit_code == 8
     assert "error: conv is paused at its last checkpoint" in result.stderr
-    assert "hint: tradewind resume conv" in result.stderr
+    assert "; to continue: tradewind resume conv" in result.stderr
 
 
 def test_the_hint_of_a_pause_does_not_contradict_its_reason(tradewind: Run, state: Path, past: Past) -> None:

@@ -1,4 +1,4 @@
-"""Why jobs wait, are paused or need attention, and what continues them: whole sentences below a table of jobs."""
+"""Why jobs wait, are paused, failed or need attention, and what continues them: sentences below a table of jobs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _STEP = re.compile(r"^paused at step \d+ ")
 
 
 def has_reason(job: JobView) -> bool:
-    """Whether the note of a job says why it does not train or has a problem, or names a command to run."""
-    stopped = job.state in ("queued", "pausing", "paused") or job.quarantine is not None
+    """Whether the note of a job says why it does not train, failed or has a problem, or names a command to run."""
+    stopped = job.state in ("queued", "pausing", "paused", "failed") or job.quarantine is not None
     return bool(job.note) and (stopped or bool(job.warnings) or "tradewind " in job.note)
 
 

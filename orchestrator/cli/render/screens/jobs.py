@@ -98,7 +98,7 @@ def _queue_row(job: JobView, name: str, *, noted: bool) -> tuple[str, ...]:
         amount(job.paid_nano_usd),
         _to_go_in_short(job),
         str(job.migrations),
-        (job.quarantine or job.note) if noted else "",
+        job.note if noted else "",
         job.id,
     )
 

@@ -47,7 +47,29 @@ def test_a_job_that_was_ended_without_being_paused_has_no_old_reason(installatio
     with installation.store.write() as tx:
         now = installation.clock.now_ms()
         tx.add_event(Event(id="ev_z", at_ms=now, kind="job.resumed", message="resumed", actor="me", job_id=past.conv))
-    assert "its last checkpoint" in current.job(installation, "conv").note
+    note = current.job(installation, "conv").note
+    assert "at its last checkpoint: all machines here were ended at once" in note
+    assert note.endswith("; to continue: tradewind resume conv")
+
+
+def test_the_note_of_a_job_in_quarantine_names_commands_that_work(installation: Installation, past: Past) -> None:
+    with installation.store.write() as tx:
+        tx.set_job_facts(past.lstm, quarantine="stopping: it broke", quarantined_at_ms=1)
+        tx.set_job_facts(past.gpt, quarantine="stopping: it broke", quarantined_at_ms=1)
+        tx.set_job_state(past.lstm, "cancelling")
+    ended = current.job(installation, past.gpt).note  # it had finished before
+    assert ended == "quarantined: stopping: it broke; to end the quarantine: tradewind resume gpt"
+    assert current.job(installation, past.lstm).note == "quarantined: stopping: it broke"
+
+
+def test_a_command_in_a_note_names_a_job_by_its_id_if_another_has_its_name(
+    installation: Installation, past: Past
+) -> None:
+    with installation.store.write() as tx:
+        tx.set_job_state(past.conv, "paused")
+        name = tx.job(past.conv).name
+    submit_job(installation, name)
+    assert current.job(installation, past.conv).note.endswith(f"tradewind resume {past.conv}")
 
 
 @pytest.mark.parametrize(("state", "how"), [("finished", "finished at step 9"), ("cancelled", "cancelled")])
