@@ -111,8 +111,8 @@ def named_rows(reader: csv.DictReader[Any]) -> Iterator[tuple[int, Mapping[Any, 
 
 
 def require_whole(row: Mapping[Any, Any]) -> None:
-    """Raises ValueError if a row of `named_rows` has fewer or more fields than the header: it is truncated, or its
-    fields are shifted.
+    """Raises ValueError if a row of `named_rows` has fewer or more fields than the header, so that it is truncated or
+    its fields are shifted, or if it is damaged: no table has a NUL character.
     """
     if _CutShort in row.values():
         present = sum(value is not _CutShort for value in row.values())
@@ -120,6 +120,9 @@ def require_whole(row: Mapping[Any, Any]) -> None:
     if None in row:  # csv.DictReader.restkey
         present = len(row) - 1 + len(row[None])
         raise ValueError(f"has {present} fields, but the header names {len(row) - 1}: quote fields that contain commas")
+    for name, value in row.items():
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError(f"has a NUL character in {shown(name)}: the file is damaged, or is not text")
 
 
 def bounded_rows(rows: Iterator[Any]) -> Iterator[Any]:

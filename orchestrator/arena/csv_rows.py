@@ -109,7 +109,12 @@ def rows(mistakes: Mistakes, needed: Sequence[str], *, absent: str) -> Iterator[
                     continue
                 cells = dict(zip(columns, (*record.cells, *[""] * len(columns)), strict=False))
                 places = {name: record.place(index) for index, name in enumerate(columns)}
-                yield Row(cells, record.line, places, mistakes)
+                damaged = [name for name in columns if "\0" in cells[name]]
+                for name in damaged:
+                    hint = "the file is damaged, or is not text: copy or save it again"
+                    mistakes.note(*places[name], name, "it contains a NUL character", hint)
+                if not damaged:
+                    yield Row(cells, record.line, places, mistakes)
     except FileNotFoundError:
         mistakes.note(0, 0, "", "the file does not exist", absent)
     except OSError as error:

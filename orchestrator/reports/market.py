@@ -15,7 +15,8 @@ from orchestrator.errors import UsageError
 from orchestrator.formats.csv_cells import table
 from orchestrator.installation import Installation
 from orchestrator.model import Job
-from orchestrator.services.prices.history import gpu_kinds, instant_of
+from orchestrator.reports.periods import DAY_MS, bounds
+from orchestrator.services.prices.history import gpu_kinds
 from orchestrator.store import Interval, Tx
 from providers.hardware import GPUS
 from providers.offer import Offer, OfferId, short_zone
@@ -28,8 +29,6 @@ MOST_DRAWN = 8
 ROWS = 60
 HEAT_ROWS = 24
 HEAT_DAYS = 30
-LONGEST_DAYS = 3660
-DAY_MS = 86_400_000
 CPU = "no GPU"
 
 
@@ -126,19 +125,19 @@ def market(
     cloud: str | None = None,
     spot: bool | None = None,
     offers: Sequence[str] = (),
-    since: str = "30d",
+    since: str | None = None,
     until: str | None = None,
     every: bool = False,
 ) -> MarketView:
-    """The market of a kind of GPU (None: the one with the most offers). Raises UsageError, NotFoundError."""
+    """The market of a kind of GPU (None: the one with the most offers) between two times (`periods.bounds`). Raises
+    UsageError, NotFoundError."""
     if unit not in UNITS:
         raise UsageError(f"{unit!r:.40} is not a unit of prices", hint=f"one of {', '.join(UNITS)}")
     now = installation.clock.now_ms()
-    start, end = instant_of(since, now), now if until is None else min(now, instant_of(until, now))
-    if end <= start:
-        raise UsageError("the period ends before it begins", hint="for example since=30d")
-    if end - start > LONGEST_DAYS * DAY_MS:
-        raise UsageError(f"a period has at most {LONGEST_DAYS} days", hint="for example since=365d")
+    start, end = bounds(now, since, until)
+    if start >= now:
+        raise UsageError("the period has not begun yet", hint="begin earlier, for example --since 30d")
+    end = min(now, end)
     if unit == "steps" and job is None:
         raise UsageError("a price per 1,000 steps needs a job", hint="name it with job=")
     with installation.store.read() as tx:

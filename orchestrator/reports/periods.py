@@ -15,7 +15,7 @@ USUAL_DAYS = 30
 """The length of a period that has only an end."""
 _MONTH = "%B %Y"
 EARLIEST_MS = 1_262_304_000_000
-"""2010-01-01: there are no earlier costs, so longer ranges are cut."""
+"""2010-01-01: there are no earlier costs or prices, so longer ranges are cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,24 @@ def period_of(now_ms: int, *, month: str | None = None, since: str | None = None
         raise UsageError("give either a month or --since and --until, not both", hint="omit one of them")
     if since is None and until is None:
         return _month(_named(now_ms) if month is None else month)
+    start, end = bounds(now_ms, since, until)
+    whole_days = start % DAY_MS == end % DAY_MS == 0
+    before = max(0, 2 * start - end)
+    shown, zone = (_day, "") if whole_days else (_minute, " UTC")
+    words, earlier = (f"{shown(first)} to {shown(last)}{zone}" for first, last in ((start, end), (before, start)))
+    return Period(start, end, words, before, earlier)
+
+
+def bounds(now_ms: int, since: str | None, until: str | None) -> tuple[int, int]:
+    """The start and end of the period between these times, in epoch ms. Without a start, it begins USUAL_DAYS before
+    its end; without an end, it ends now. Raises UsageError."""
     end = instant_of(until, now_ms) if until is not None else now_ms
     start = max(EARLIEST_MS, instant_of(since, now_ms) if since is not None else end - USUAL_DAYS * DAY_MS)
     if end <= start:
         raise UsageError("the period ends before it begins", hint="give a --since that is earlier than --until")
     if end - start > MOST_DAYS * DAY_MS:
         raise UsageError(f"a period has at most {MOST_DAYS} days", hint="begin later, for example --since 365d")
-    whole_days = start % DAY_MS == end % DAY_MS == 0
-    before = max(0, 2 * start - end)
-    shown, zone = (_day, "") if whole_days else (_minute, " UTC")
-    words, earlier = (f"{shown(first)} to {shown(last)}{zone}" for first, last in ((start, end), (before, start)))
-    return Period(start, end, words, before, earlier)
+    return start, end
 
 
 def months_around(now_ms: int, month: str) -> tuple[str | None, str | None]:

@@ -82,6 +82,20 @@ def test_the_entries_behind_costs_are_those_that_were_summed(fleet: Served, quer
         assert fleet.get(link)[0] == 200
 
 
+@pytest.mark.parametrize("query", ["until=60d", "since=&until=60d"])
+def test_a_market_with_only_an_end_is_that_of_the_thirty_days_before(fleet: Served, query: str) -> None:
+    view = fleet.json(f"/market.json?gpu=A100-80GB&{query}")
+    assert view["from_ms"] == view["at_ms"] - 90 * DAY_MS
+    ends = {series["points"][-1][0] for series in view["series"] if series["points"]}
+    assert ends == {view["at_ms"] - 60 * DAY_MS}
+    status, _, page = fleet.get(f"/market?gpu=A100-80GB&{query}")
+    assert status == 200
+    assert f"--since {iso(view['from_ms'])[:16]}" in page.decode()
+    status, _, page = fleet.get("/market?until=2999-01-01")
+    assert status == 400
+    assert b"The period has not begun yet" in page
+
+
 def test_pages_of_migrations_have_every_one_once(fleet: Served) -> None:
     found, path = list[str](), "/migrations?since=90d"
     while path:

@@ -268,7 +268,7 @@ def _unreadable(path: str, error: OSError) -> ObjectStoreError:
         return StoreDenied(what, hint="make it readable for this user")
     if error.errno == errno.ENOTDIR:
         return StoreNotFound(what, hint="use a folder, not a file")
-    return StoreUnavailable(what, hint="check the disk or network drive, then try again")
+    return _unusable(path, error)
 
 
 def _unwritable(path: str, error: OSError) -> ObjectStoreError:
@@ -277,7 +277,13 @@ def _unwritable(path: str, error: OSError) -> ObjectStoreError:
         return StoreFull(what, hint="free space there, or use a larger disk")
     if error.errno in _READ_ONLY:
         return StoreReadOnly(what, hint="make the folder writable for this user, or use another one")
-    return StoreUnavailable(what, hint="check the disk or network drive, then try again")
+    return _unusable(path, error)
+
+
+def _unusable(path: str, error: OSError) -> ObjectStoreError:
+    if error.errno == errno.ELOOP:
+        return UnreadableObject(f"{path}: a symbolic link leads to itself", hint="remove the link")
+    return StoreUnavailable(f"{path}: {error.strerror}", hint="check the disk or network drive, then try again")
 
 
 # Reading
@@ -316,19 +322,16 @@ def _below(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     try:
         _announce("list", folder)
         with os.scandir(folder) as found:
-            entries = list(found)
+            entries = [(each, each.is_dir()) for each in found if is_key(prefix + each.name)]
     except FileNotFoundError:
         return
     except OSError as error:
-        raise _unreadable(folder, error) from error
-    for entry in entries:
-        key = prefix + entry.name
-        if not is_key(key):
-            continue
-        if entry.is_dir():
-            yield from _below(entry.path, f"{key}/")
+        raise _unreadable(error.filename or folder, error) from error
+    for entry, is_folder in entries:
+        if is_folder:
+            yield from _below(entry.path, f"{prefix}{entry.name}/")
         else:
-            yield key, entry
+            yield prefix + entry.name, entry
 
 
 def _listed(key: str, found: os.stat_result) -> Listed:

@@ -124,13 +124,13 @@ class Reports:
         cloud: str | None = None,
         spot: bool | None = None,
         offers: Sequence[str] = (),
-        since: str = "30d",
+        since: str | None = None,
         until: str | None = None,
         every: bool = False,
     ) -> MarketView:
-        """The market of a kind of GPU (None: the one with the most offers): current and past prices, per GPU and hour,
-        per TFLOP or per 1,000 steps of a job. It lists the first 60 offers, or with `every` all of them. Raises
-        NotFoundError, UsageError."""
+        """The market of a kind of GPU (None: the one with the most offers): current prices, and those from `since`
+        (None: 30 days before `until`) to `until` (None: now), per GPU and hour, per TFLOP or per 1,000 steps of a job.
+        It lists the first 60 offers, or with `every` all of them. Raises NotFoundError, UsageError."""
         return market.market(
             self._session.installation,
             gpu,

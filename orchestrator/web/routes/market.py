@@ -8,15 +8,17 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
+from orchestrator.formats.readable import iso
 from orchestrator.reports.frontier import FrontierView, frontier_csv
 from orchestrator.reports.html.charts.market import cheapest, drawable, frontier, heat, history
 from orchestrator.reports.market import UNITS, MarketView, Unit, market_csv
+from orchestrator.reports.periods import USUAL_DAYS
 from orchestrator.store import JobFilter
 from orchestrator.web.page_frame import address, command
 from orchestrator.web.site import Csv, Site, csv_twin, json_twin
 
 Text = Annotated[str | None, Field(max_length=200)]
-Time = Annotated[str, Field(max_length=40, description="Such as 30d or 2026-11-21")]
+Time = Annotated[str | None, Field(max_length=40, description="Such as 30d or 2026-11-21")]
 Capacity = Literal["", "spot", "on-demand"]
 OPEN = ("running", "migrating", "starting", "queued")
 JOBS_OFFERED = 30
@@ -37,8 +39,8 @@ class Prices(Machines):
     gpu: Text = None
     unit: Unit = "gpu"
     offer: Annotated[list[str], Field(max_length=8)] = []
-    since: Time = "30d"
-    until: Text = None
+    since: Time = None
+    until: Time = None
 
 
 def routes(site: Site) -> APIRouter:
@@ -62,7 +64,7 @@ def routes(site: Site) -> APIRouter:
             cloud=asked.cloud or None,
             spot=SPOT[asked.capacity],
             offers=asked.offer,
-            since=asked.since,
+            since=asked.since or None,
             until=asked.until or None,
             every=every,
         )
@@ -70,7 +72,8 @@ def routes(site: Site) -> APIRouter:
     @router.get("/market", include_in_schema=False)
     def page(request: Request, asked: Annotated[Prices, Query()]) -> Response:
         view = read(asked)
-        cloud, capacity, since = asked.cloud, asked.capacity, asked.since
+        cloud, capacity = asked.cloud, asked.capacity
+        since = asked.since or (iso(view.from_ms) if asked.until else f"{USUAL_DAYS}d")
         kept = {
             "gpu": view.gpu,
             "unit": view.unit,

@@ -84,6 +84,8 @@ def test_a_speed_at_which_a_job_does_not_end_in_ten_years_is_refused_with_its_li
         ("a,0,LM,1,100,1,,", "job_type", "does not run on any of v100, k80"),
         ("a,0,A3C,1,100,1,2,", "v100_duration_s", "missing"),
         ("a,0,A3C,1,100,1,,,,9", "", "more values than the 8 columns"),
+        ("a\0,0,A3C,1,100,1,,", "job_id", "contains a NUL character"),
+        ("a,0,A3C,1,1\x0000,1,,", "total_steps", "contains a NUL character"),
     ],
 )
 def test_a_row_that_makes_no_sense_is_refused_with_its_line(tmp_path: Path, row: str, field: str, message: str) -> None:

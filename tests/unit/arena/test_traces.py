@@ -387,6 +387,13 @@ def test_an_export_with_a_row_that_was_cut_short_is_refused_with_its_row(tmp_pat
         load(path)
 
 
+def test_an_export_with_a_nul_character_is_refused_with_its_row_and_column(tmp_path):
+    path = write_export(tmp_path / "prices.csv", list(exported(*SOUND)))
+    path.write_text(path.read_text().replace("us-east-1b,p3", "us-east-1b,p\0003"))
+    with pytest.raises(SpecError, match=r"prices\.csv:\d:1: .*has a NUL character in 'instance_type'"):
+        load(path)
+
+
 def test_prices_of_two_providers_are_not_one_series(tmp_path):
     aws = list(exported(*SOUND))
     other = [("gcp", "us-central1", "us-central1-a", *line[3:]) for line in exported(*SOUND[:2], SOUND[3])]

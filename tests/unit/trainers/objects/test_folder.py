@@ -78,6 +78,29 @@ def test_a_pipe_or_a_folder_is_no_object_and_reading_it_does_not_wait(store: Fol
     assert [listed.key for listed in store.list("a")] == ["a/pipe"]
 
 
+def test_a_symbolic_link_that_leads_to_itself_is_named(store: FolderStore) -> None:
+    store.put("a/one", b"1")
+    version = store.get("a/one", MOST).version
+    (store.root / "a/loop").symlink_to("loop")
+    for call in (
+        lambda: store.keys("a"),
+        store.list,
+        lambda: store.keys("a/loop"),
+        lambda: store.get("a/loop", MOST),
+        lambda: store.head("a/loop"),
+        lambda: store.put("a/loop/b", b"2"),
+        lambda: store.put_if_match("a/loop", b"2", version),
+        lambda: store.settle("a/loop"),
+    ):
+        with pytest.raises(UnreadableObject, match=r"a/loop.*: a symbolic link leads to itself") as caught:
+            call()
+        assert caught.value.hint == "remove the link"
+    (store.root / "a/loop").unlink()
+    (store.root / "a/above").symlink_to("..")
+    with pytest.raises(UnreadableObject, match=r"a/above.*: a symbolic link leads to itself"):
+        store.keys()
+
+
 def test_an_unfinished_file_is_not_listed_and_is_swept_when_its_writer_is_dead(store: FolderStore) -> None:
     class Died(BaseException):
         pass
