@@ -18,7 +18,7 @@ from orchestrator.errors import InfeasibleError, LimitError
 from orchestrator.model import GroupPolicy
 from orchestrator.policy.demand import Running
 from orchestrator.policy.groups.following import in_time_for_what_follows, knowing_what_follows
-from orchestrator.policy.groups.order import NO_ORDER, Before, Order, before_each
+from orchestrator.policy.groups.order import NO_ORDER, Before, Order, before_each, followers
 from orchestrator.policy.groups.planning import (
     LEAST_SHARE,
     MOST_S,
@@ -163,7 +163,7 @@ def _planned(
     question, unfinished = found.question(there), found.unfinished()
     tried = [question]
     try:
-        if unfinished.size > there.size:
+        if unfinished.size > there.size and (policy == "makespan" or found.has_deadlines(unfinished)):
             of_all = found.question(unfinished)
             if policy == "makespan":
                 question = knowing_what_follows(question, of_all, after, running, until=until)
@@ -187,24 +187,34 @@ class _Unfolding:
     def __init__(self, question: Asked, plan: Joint, before: Before) -> None:
         jobs = len(question.demands)
         self._asked, self._whole = question, plan.jobs
-        self._before = [np.array(first, dtype=np.int64) for first in before]
+        self._missing = [len(set(first)) for first in before]  # how many jobs must end before each
+        self._following = followers(before)
+        self._counted = np.zeros(jobs, dtype=bool)  # jobs that have ended, and are not missing any more
         self._column = {offer_id: way for way, offer_id in enumerate(question.ids)}
         self._now_s, self._plans = 0.0, 0
         self._steps, self._unstarted = question.jobs.steps.copy(), np.ones(jobs)
-        self._ready_s, self._ends_s, self._cost_usd = np.full(jobs, np.inf), np.full(jobs, np.inf), np.zeros(jobs)
+        self._ready_s = np.array([np.inf if first else 0.0 for first in before])
+        self._ends_s, self._cost_usd = np.full(jobs, np.inf), np.zeros(jobs)
         self._first: dict[int, JobPlan] = {}
 
     def there(self) -> Integers:
         """The jobs that can run now (their numbers)."""
         ended = np.isfinite(self._ends_s)
-        for job, first in enumerate(self._before):
-            if not ended[job] and ended[first].all():
-                self._ready_s[job] = min(self._ready_s[job], self._now_s)
+        for job in np.flatnonzero(ended & ~self._counted).tolist():
+            for each in self._following[job]:
+                self._missing[each] -= 1
+                if self._missing[each] == 0:
+                    self._ready_s[each] = self._now_s
+        self._counted = ended
         return np.flatnonzero(np.isfinite(self._ready_s) & ~ended)
 
     def unfinished(self) -> Integers:
         """The jobs that have not ended."""
         return np.flatnonzero(~np.isfinite(self._ends_s))
+
+    def has_deadlines(self, jobs: Integers) -> bool:
+        """Whether any of these jobs has a deadline."""
+        return bool(np.isfinite(self._asked.jobs.deadline_s[jobs]).any())
 
     def question(self, there: Integers) -> Asked:
         """The question that asks for a plan of these jobs as if they could all run now."""
@@ -226,7 +236,7 @@ class _Unfolding:
                 start_s=self._start_s(there) * self._unstarted[there, None],
             ),
             demands=tuple(
-                replace(each, done_steps=each.done_steps + round(more))
+                replace(each, done_steps=each.done_steps + round(more)) if more else each
                 for each, more in zip(demands, done.tolist(), strict=True)
             ),
             begins_s=begins_s,

@@ -61,16 +61,22 @@ def due_before(before: Before, due_s: Floats, takes: Floats) -> Floats:
 
 def in_turn(before: Before) -> list[int]:
     """All jobs, each after those before it."""
-    missing, following = [len(set(each)) for each in before], [list[int]() for _ in before]
-    for job, first in enumerate(before):
-        for each in set(first):
-            following[each].append(job)
+    missing, following = [len(set(each)) for each in before], followers(before)
     found = [job for job, count in enumerate(missing) if count == 0]
     for job in found:
         for each in following[job]:
             missing[each] -= 1
             if missing[each] == 0:
                 found.append(each)
+    return found
+
+
+def followers(before: Before) -> list[list[int]]:
+    """For each job: those that it must end before."""
+    found = [list[int]() for _ in before]
+    for job, first in enumerate(before):
+        for each in set(first):
+            found[each].append(job)
     return found
 
 
