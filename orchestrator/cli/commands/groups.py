@@ -50,7 +50,8 @@ def plan_group(client: "Client", out: Output, file: Path, *, why: bool, what_if:
 def _each_alone(spec: "GroupSpec") -> str:
     """The heading above the decisions for each job."""
     budget = "" if spec.budget_nano_usd is None else ", without the budget of the group"
-    return f"each job alone{budget}:"
+    order = ", as if it could start now" if any(each.after for each in spec.jobs) else ""
+    return f"each job alone{budget}{order}:"
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from orchestrator.policy.groups.remedies import Remedies, find_remedies
 from orchestrator.policy.groups.spot_risk import refused_alone
 from orchestrator.policy.needed_budget import needed_budgets
 from orchestrator.policy.ranking.enough import Needed
-from orchestrator.services.groups.budgets import asked_of, enough_together, require_budgets
+from orchestrator.services.groups.budgets import asked_of, enough_together, parts, require_budgets
 from orchestrator.services.groups.deadlines import with_deadline
 from orchestrator.services.groups.question import question
 from orchestrator.services.groups.relaxing import with_remedies
@@ -35,7 +35,8 @@ from orchestrator.services.groups.views import (
 )
 from orchestrator.services.groups.what_if import key_of, supposed
 from orchestrator.services.jobs.cautions import cautions
-from orchestrator.services.jobs.plan import freshen, price_age_s
+from orchestrator.services.jobs.feasible import risk
+from orchestrator.services.jobs.plan import freshen, planned, price_age_s
 from orchestrator.services.jobs.project_money import short_projects
 from orchestrator.services.jobs.room import Want, full_limits
 from orchestrator.services.secrets.submission import missing_secrets
@@ -75,9 +76,32 @@ def plan_group(installation: Installation, group: GroupSpec, assumptions: Sequen
     is too small, with the smallest sufficient one; SpecError, UsageError.
     """
     make_ready(installation, group)
-    view = planned_group(installation, group, new_jobs(installation, group), assumptions)
+    jobs = new_jobs(installation, group)
+    view = planned_group(installation, group, jobs, assumptions)
     specs = [each.spec for each in group.jobs]
-    return replace(view, missing_secrets=missing_secrets(specs), cautions=cautions(specs))
+    return replace(
+        view,
+        missing_secrets=missing_secrets(specs),
+        cautions=cautions(specs),
+        risk="" if assumptions else _risk(installation, with_parts(group, jobs, view)),
+    )
+
+
+def with_parts(group: GroupSpec, jobs: tuple[Job, ...], view: GroupPlanView) -> tuple[Job, ...]:
+    """The `jobs` of the plan `view`, each with its part of the group's budget."""
+    if group.budget_nano_usd is None:
+        return jobs
+    return tuple(
+        replace(job, spec=replace(job.spec, budget_nano_usd=part))
+        for job, part in zip(jobs, parts(group.budget_nano_usd, view.jobs), strict=True)
+    )
+
+
+def _risk(installation: Installation, jobs: Sequence[Job]) -> str:
+    """What `submit --yes` refuses without `--accept-risk`."""
+    if all(job.deadline_at_ms is None and job.spec.budget_nano_usd is None for job in jobs):
+        return ""
+    return risk(planned(installation, jobs, only=[job.id for job in jobs]))
 
 
 def make_ready(installation: Installation, group: GroupSpec) -> None:

@@ -7,15 +7,13 @@ import json
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from orchestrator.errors import InfeasibleError, LimitError, TokenConflictError, UsageError, echoed
 from orchestrator.formats.codec import encode
 from orchestrator.installation import Installation
 from orchestrator.model import Group, GroupSpec, Job, new_id
 from orchestrator.services.caller import Caller
-from orchestrator.services.groups.budgets import parts
-from orchestrator.services.groups.plan import new_jobs, planned_group
+from orchestrator.services.groups.plan import new_jobs, planned_group, with_parts
 from orchestrator.services.groups.views import GroupView
 from orchestrator.services.jobs.code import uploaded
 from orchestrator.services.jobs.current import job_views
@@ -30,13 +28,7 @@ def prepared(installation: Installation, group: GroupSpec) -> tuple[Job, ...]:
     `plan_group`."""
     freshen(installation)
     jobs = new_jobs(installation, group, new_id("group", installation.clock.now_ms(), random.SystemRandom()))
-    view = planned_group(installation, group, jobs)
-    if group.budget_nano_usd is None:
-        return jobs
-    return tuple(
-        replace(job, spec=replace(job.spec, budget_nano_usd=part))
-        for job, part in zip(jobs, parts(group.budget_nano_usd, view.jobs), strict=True)
-    )
+    return with_parts(group, jobs, planned_group(installation, group, jobs))
 
 
 def submit_group(

@@ -88,7 +88,8 @@ class GroupPlanView:
     `stopped_after_s`: the seconds after which the solver was stopped before it had found the best plan; None: it was
     not stopped. Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. The
     budgets of `short_projects` are too small for the jobs, and `full_limits` have no room for the jobs that could start
-    at once. `cautions` are about the programs of the jobs.
+    at once. `cautions` are about the programs of the jobs. `risk`: the jobs for which `submit --yes` needs
+    `--accept-risk`, as text; not computed for a `--what-if`.
     """
 
     kind: ClassVar[str] = "group-plan"
@@ -116,6 +117,7 @@ class GroupPlanView:
     full_limits: tuple[FullLimit, ...] = ()
     cautions: tuple[str, ...] = ()
     elsewhere: tuple[PlacedElsewhere, ...] = ()
+    risk: str = ""
 
 
 @dataclass(frozen=True, slots=True)

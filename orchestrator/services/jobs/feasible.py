@@ -45,7 +45,9 @@ def risk(view: PlanView) -> str:
     limits = ["deadline"] * any(job.deadline_at_ms is not None for job in jobs)
     limits += ["budget"] * any(job.spec.budget_nano_usd is not None for job in jobs)
     reported = ", ".join(f"{each.name} {each.chance:.0%}" for each in risky)
-    return f"{' and '.join(limits)} may not be met: {reported} likely" if risky else ""
+    waiting = any(job.after for job in jobs)  # the chance does not count the wait
+    as_if = f", if {'it' if len(jobs) == 1 else 'they'} could start now" if waiting else ""
+    return f"{' and '.join(limits)} may not be met: {reported} likely{as_if}" if risky else ""
 
 
 def require_accepted_risk(view: PlanView) -> None:

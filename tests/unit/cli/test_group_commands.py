@@ -370,13 +370,32 @@ def test_a_budget_that_may_be_too_small_is_reported_with_the_plan(tradewind: Run
     assert "the budget of next ($" in tradewind("plan", "group.yaml").stdout
 
 
+def test_the_plan_of_a_group_says_when_submit_needs_accept_risk(tradewind: Run, group: Path) -> None:
+    assert "--accept-risk" not in tradewind("plan", "group.yaml").stdout
+    view = json.loads(tradewind("plan", "group.yaml", "--output", "json").stdout)
+    assert view["risk"] == ""
+    (own,) = [each for each in view["jobs"] if each["name"] == "next"]
+    budget = (19 * own["least_budget_nano_usd"] + own["enough_budget_nano_usd"]) / 20e9
+    group.write_text(GROUP.replace("after: [fresh],", f"after: [fresh], budget: ${budget:.4f},"))
+    shown = " ".join(tradewind("plan", "group.yaml").stdout.split())
+    risk = re.search(r"budget may not be met: next \d+% likely, if it could start now", shown)
+    assert risk is not None, shown
+    assert f"{risk[0]}; submit --yes needs --accept-risk" in shown
+    assert " ".join(tradewind("submit", "group.yaml", "--dry-run").stdout.split()) == shown
+    refused = tradewind("submit", "group.yaml", "--yes")
+    assert refused.exit_code == 9
+    assert f"{risk[0]}; --yes requires 80%" in " ".join(refused.stderr.split())
+    assert "--accept-risk" not in tradewind("plan", "group.yaml", "--what-if", "quota.fake.us.P_instances=9").stdout
+    assert tradewind("submit", "group.yaml", "--yes", "--accept-risk").exit_code == 0
+
+
 def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -> None:
     shown = tradewind("plan", "group.yaml", "--why")
     assert shown.exit_code == 0
     places = [shown.stdout.index(f"\n{name}: ") for name in ("fresh", "next", "seeds-seed1", "seeds-seed2")]
     assert sorted(places) == places
     assert places[-1] < shown.stdout.index("sweep: 4 jobs")
-    heading = "each job alone, without the budget of the group:"
+    heading = "each job alone, without the budget of the group, as if it could start now:"
     assert shown.stdout.startswith(f"{heading}\n")
     assert heading in tradewind("submit", "group.yaml", "--yes", "--why").stderr
     assert "--for group.yaml" not in shown.stdout
@@ -386,7 +405,7 @@ def test_why_shows_what_is_decided_about_each_job(tradewind: Run, group: Path) -
     assert refused.exit_code == 2
     assert json.loads(refused.stdout)["error"]["hint"]
     group.write_text(GROUP.replace("budget: $400\n", ""))
-    assert tradewind("plan", "group.yaml", "--why").stdout.startswith("each job alone:\n")
+    assert tradewind("plan", "group.yaml", "--why").stdout.startswith("each job alone, as if it could start now:\n")
 
 
 def test_gpus_that_no_machine_has_are_named_with_all_jobs_that_ask_for_them(tradewind: Run, group: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from orchestrator.cli.render.screens.jobs import queue
-from orchestrator.cli.render.screens.shortfalls import shortfalls
+from orchestrator.cli.render.screens.shortfalls import needs_accepted_risk, shortfalls
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
     Screen,
@@ -63,6 +63,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         _short(view),
         _late(view),
         _elsewhere(view),
+        needs_accepted_risk(view.risk),
         *map(clean, view.cautions),
         lacks_secrets(view.missing_secrets),
         *shortfalls(view.short_projects, view.full_limits),

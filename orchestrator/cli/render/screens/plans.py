@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from orchestrator.cli.render.screens.decisions import decision, finish_interval, headline, offered, saving
 from orchestrator.cli.render.screens.jobs import event_lines
-from orchestrator.cli.render.screens.shortfalls import shortfalls
+from orchestrator.cli.render.screens.shortfalls import needs_accepted_risk, shortfalls
 from orchestrator.cli.render.screens.trace import trace
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import (
@@ -78,6 +78,8 @@ def _head(view: PlanView, screen: Screen) -> str:
 
 
 def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
+    from orchestrator.services.jobs.feasible import risk
+
     to_enable = [] if "not enabled" in less else [each for each in view.not_enabled if each not in view.no_provider]
     clouds, unrentable = ", ".join(to_enable), ", ".join(view.no_provider)
     closed = ", ".join(each.place for each in view.not_rentable)
@@ -85,7 +87,7 @@ def _foot(view: PlanView, screen: Screen, less: Collection[str] = ()) -> str:
     unknown = f"the saving from enabling a cloud is unknown: {view.saving_unknown}"
     lines = [
         f"all figures and reasons: {screen.command} --why" if screen.command and not screen.why else "",
-        _risk(view),
+        needs_accepted_risk(risk(view)),
         *map(clean, view.cautions),
         lacks_secrets(view.missing_secrets),
         _outdated(view.outdated),
@@ -106,13 +108,6 @@ def _not_rentable(closed: Sequence[NotRentable]) -> str:
     """Configured places that cannot be rented, with reasons and remedies."""
     lines = [f"  {each.place}: {clean(each.reason)}; {clean(each.remedy)}" for each in closed]
     return "\n".join(["", "configured but not rentable:", *lines]) if lines else ""
-
-
-def _risk(view: PlanView) -> str:
-    from orchestrator.services.jobs.feasible import risk
-
-    risky = clean(risk(view))
-    return f"{risky}; submit --yes needs --accept-risk" if risky else ""
 
 
 def _outdated(clouds: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Budgets and limits that are too small for a plan, as lines below it."""
+"""Budgets, deadlines and limits that may be too small for a plan, as lines below it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def shortfalls(short: Sequence[ProjectMoney], full: Sequence[FullLimit]) -> Iter
             f"will be paused; to avoid that, {raising(f'projects.{name}.budget')}"
         )
     yield from map(_full, full)
+
+
+def needs_accepted_risk(risk: str) -> str:
+    """The line about deadlines and budgets that may not be met; empty if `risk` is."""
+    return f"{clean(risk)}; submit --yes needs --accept-risk" if risk else ""
 
 
 def _full(limit: FullLimit) -> str:
