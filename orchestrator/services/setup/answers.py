@@ -63,9 +63,10 @@ def read_clouds(text: str) -> tuple[str, ...]:
                 f"{name!r:.80} is not a cloud that can be chosen here",
                 hint=f"{near} one or more of {', '.join(known)}; machines of your own: docs/owned-machines.md".strip(),
             )
-    if LOCAL in names and len(names) > 1:
+    others = [name for name in names if name != LOCAL]
+    if LOCAL in names and others:
         raise UsageError(
-            f"{LOCAL} is a simulated market: it cannot be combined with {' and '.join(names[1:])}",
+            f"{LOCAL} is a simulated market: it cannot be combined with {' and '.join(others)}",
             hint=f"choose only {LOCAL}, or omit it",
         )
     return names

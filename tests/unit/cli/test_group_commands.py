@@ -22,7 +22,7 @@ from orchestrator.config import load_config
 from orchestrator.installation import open_installation
 from orchestrator.policy.groups import Allocation, Program, solve, solving
 from orchestrator.policy.groups.time_limit import TimeLimit
-from orchestrator.services.groups.views import GroupPlanView, PlacedElsewhere, UnitWorth
+from orchestrator.services.groups.views import GroupPlanView, PlacedElsewhere, PlannedJob, PlannedPart, UnitWorth
 from providers.base import Covered, Quota
 
 Run = Callable[..., Result]
@@ -136,6 +136,19 @@ def test_jobs_that_are_placed_elsewhere_than_in_the_table_are_named_with_their_c
     shown = group_plan(replace(view, elsewhere=(PlacedElsewhere("late", 10 * 10**9),)), Screen())
     assert "no time left to lose a spot machine" in shown
     assert "late (about $10.00)" in shown
+
+
+@pytest.mark.parametrize("parts", [(), (PlannedPart("fake/eu-1/eu-1a/p3/spot", 0.001),)])
+def test_a_plan_says_which_jobs_wait_for_the_machines_of_others(parts: tuple[PlannedPart, ...]) -> None:
+    """The time until the end of a job that waits for a long one has no other explanation in the table."""
+    whole = (PlannedPart("fake/eu-1/eu-1a/p3/spot", 1.0),)
+    year_ms = 365 * 86_400_000
+    endless = PlannedJob("endless", 1.0, (), whole, 1.0, 10**9, 0, year_ms, None, False, None, 0, 0)
+    jobs = (endless, replace(endless, name="short", parts=parts), replace(endless, name="done", finish_at_ms=0))
+    view = GroupPlanView(0, "sweep", "cheapest", "p", False, 0.0, jobs, 0, None, None, 0, 1.0, 1.0, 0.0, ())
+    shown = " ".join(group_plan(view, Screen(width=80)).split())
+    assert "so these wait until others leave a machine, unless they get a deadline: short no plan" in shown
+    assert "these wait" not in group_plan(replace(view, jobs=(endless,)), Screen())
 
 
 @pytest.mark.usefixtures("group")

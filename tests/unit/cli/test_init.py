@@ -90,7 +90,8 @@ def test_a_file_that_cannot_be_read_can_be_replaced(folder: Path) -> None:
     [
         (("--clouds", "amazon"), "'amazon'"),
         (("--clouds", ""), "no cloud"),
-        (("--clouds", "local,aws"), "cannot be combined"),
+        (("--clouds", "local,aws"), "cannot be combined with aws"),
+        (("--clouds", "aws,local,gcp"), "cannot be combined with aws and gcp"),
         (("--clouds", "aws"), "need a bucket"),
         (("--clouds", "aws", "--store", "/data"), "cannot reach the folder '/data'"),
         (("--clouds", "aws", "--store", "http://b/x"), "'http://b/x'"),

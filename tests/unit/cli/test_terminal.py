@@ -481,6 +481,14 @@ def test_why_jobs_failed_is_whole_at_any_width(command: str, width: int) -> None
         assert f"{job.name}: {job.note}" in shown
 
 
+def test_a_reason_that_the_jobs_of_a_sweep_share_is_said_once_with_dots_in_their_names() -> None:
+    names = ("cnn-lr0.1-width8", "cnn-lr0.01-width8", "cnn")
+    said = "paused before it started: stop (tradewind status {0}). To continue: tradewind resume {0}"
+    jobs = tuple(paused(n, said.format(name), name=name, id=f"job_{n}") for n, name in enumerate(names))
+    shown = _unfolded(render(JobList(0, jobs, 0, True), Screen(width=80)))
+    assert f"3 jobs ({', '.join(names)}): {said.format('JOB')}" in shown
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_a_reason_that_fifty_jobs_share_is_said_once_with_their_number(width: int) -> None:
     said = "paused at step {} with a checkpoint: the store is gone; to continue: tradewind resume job-{}"

@@ -37,6 +37,7 @@ OBJECTIVES = {
     "first-in-first-out": "older jobs first",
 }
 SHOWN_WORTHS, SHOWN_NAMES = 3, 4
+LEAST_SHARE = 0.005  # smaller shares are shown as 0%
 LEAST_SAVING_NANO_USD, LEAST_SOONER_S = 5_000_000, 30.0  # half a cent; smaller effects are not shown
 RISKY = "with slower speeds, interruptions and moves, the jobs may cost more than"
 
@@ -60,6 +61,7 @@ def group_plan(view: GroupPlanView, screen: Screen) -> str:
         screen(head, "dim"),
         table(columns, rows, screen),
         _sums(view),
+        _without_a_machine(view),
         _short(view),
         _late(view),
         _elsewhere(view),
@@ -107,6 +109,16 @@ def _sums(view: GroupPlanView) -> str:
     ends = f"the last job ends after about {takes}"
     without = "interruptions, moves and waits for limits" if view.full_limits else "interruptions and moves"
     return f"together about {total}{budget}; {ends} (estimates, without {without})"
+
+
+def _without_a_machine(view: GroupPlanView) -> str:
+    """The jobs that could start, but have no machine until others leave one; what they wait for is not in their row."""
+    waiting = [job for job in view.jobs if sum(part.share for part in job.parts) < LEAST_SHARE]
+    names = [clean(job.name) for job in waiting if job.finish_at_ms is None or job.finish_at_ms > view.at_ms]
+    if not names:
+        return ""
+    why = "the quotas have no room for all jobs at once, so these wait until others leave a machine"
+    return f"{why}, unless they get a deadline: {some_of(names, SHOWN_NAMES)}"
 
 
 def _short(view: GroupPlanView) -> str:

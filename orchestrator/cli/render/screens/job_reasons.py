@@ -10,7 +10,7 @@ from orchestrator.formats.readable import some_of
 from orchestrator.services.views import JobView
 
 SHOWN_NAMES = 8
-_ORDER = re.compile(r"(\btradewind (?:[a-z]+ )+)(\S+?)(?=[\s;,.)`]|$)")
+_ORDER = re.compile(r"(\btradewind (?:[a-z]+ )+)(\S+?)(?=[;,.)`]*(?:\s|$))")
 _STEP = re.compile(r"^paused at step \d+ ")
 
 
