@@ -108,9 +108,11 @@ class GroupRows(Transaction):
         if elsewhere := self._projects_of(ref):
             message = f"project {echoed(project)} has no group {echoed(ref)}"
             raise NotFoundError(message, hint=f"projects that have one: {_listed(elsewhere)}")
-        names = self._connection.execute(_NEWEST_NAMES).scalars()
-        close = difflib.get_close_matches(ref, sorted({name for name in names if isinstance(name, str)}), n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "submit one: tradewind submit GROUP.yaml"
+        found = self._connection.execute(_NEWEST_NAMES).scalars()
+        names = list(dict.fromkeys(name for name in found if isinstance(name, str)))
+        close = difflib.get_close_matches(ref, sorted(names), n=3)
+        hint = f"the newest groups: {', '.join(names[:3])}" if names else "submit one: tradewind submit GROUP.yaml"
+        hint = f"did you mean {' or '.join(close)}?" if close else hint
         raise NotFoundError(f"there is no group {echoed(ref)}", hint=hint)
 
     def only_group(self, ref: str, project: str | None = None) -> Group:

@@ -220,6 +220,9 @@ def test_the_list_of_jobs_has_their_groups_and_can_be_one_groups(installation: I
     for ref in (view.id, "sweep"):
         found = job_list.job_table(installation, JobFilter(group=ref))
         assert (found.count, {each.name for each in found.jobs}) == (2, {"a", "b"})
+    with pytest.raises(NotFoundError, match="there is no group 'fresh'") as error:
+        job_list.job_table(installation, JobFilter(group="fresh"))
+    assert error.value.hint == "the newest groups: sweep"
     with pytest.raises(NotFoundError, match="there is no group 'swep'") as error:
         job_list.job_table(installation, JobFilter(group="swep"))
     assert error.value.hint == "did you mean sweep?"
