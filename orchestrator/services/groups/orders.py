@@ -48,7 +48,7 @@ def pause_group(installation: Installation, ref: str, project: str | None = None
 
 def resume_group(installation: Installation, ref: str, project: str | None = None, *, caller: Caller) -> Accepted:
     """Resume the paused jobs of a group. Raises the same errors as `pause_group`."""
-    effect = "will resume, each from its checkpoint if it has one, on the offer that is best then"
+    effect = "will resume on the offer that is best then, each from its checkpoint if it has one"
     with installation.store.read() as tx:
         jobs = tx.outlines_of(tx.job_ids_of_group(tx.only_group(ref, project).id))
         halts = [job for job in jobs if job.state not in TERMINAL and halted(tx, job)]
