@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,9 @@ def test_jobs_of_one_name_can_be_distinguished_in_every_table(
         renamed = "UPDATE job SET name = 'gpt', spec = replace(spec, '\"conv\"', '\"gpt\"') WHERE id = ?"
         connection.execute(renamed, (past.conv,))
     monkeypatch.setenv("COLUMNS", str(width))
-    for command in (("queue", "--all"), ("report",), ("costs", "--by", "job")):
+    begin, end = (datetime.fromtimestamp(past.start_ms / 1000, UTC) + timedelta(days=days) for days in (-1, 2))
+    period = ("--since", f"{begin:%Y-%m-%d}", "--until", f"{end:%Y-%m-%d}")  # a month may end within the recording
+    for command in (("queue", "--all"), ("report",), ("costs", "--by", "job", *period)):
         shown = tradewind(*command).stdout
         assert "gpt" in shown
         for table_ in shown.split("\n \n") if command == ("report",) else [shown]:
