@@ -269,7 +269,8 @@ class Limits:
     max_instances: int = setting(16, "The highest number of machines that may run at once.", whole(0), "4")
     max_unattended_s: float = setting(
         86_400.0,
-        "A machine shuts itself down if no control plane has renewed it for this many real seconds.",
+        "A machine shuts itself down if no control plane has renewed it for this many real seconds, or earlier if a "
+        "budget covers less.",
         number(least=60.0),
         "345600",
     )

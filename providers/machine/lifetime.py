@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 
 LIVES = "tradewind-lives"
-LOOK_S = 15.0
+LOOK_S = 5.0
 
 
 def lives(to_live_s: int, now_ms: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from orchestrator.engine.context import Context, Work
 from orchestrator.engine.jobs.checkpoints import FileCatalog
 from orchestrator.engine.machines import poll
+from orchestrator.engine.machines.renewals import RENEW_AFTER
 from orchestrator.installation import Installation
 from orchestrator.model import Run
 from providers.base import LaunchSpec
@@ -144,7 +145,7 @@ def test_machines_outlive_a_control_plane_that_comes_back_in_time(install: Insta
     home = install(overrides=UNATTENDED)
     job = home.submit(steps=2000)
     home.until_step(job, 5)
-    home.clock.advance(600 * (1 - poll.RENEW_AFTER) - 5)
+    home.clock.advance(600 * (1 - RENEW_AFTER) - 5)
     home.start()
     home.settle(limit_s=3000, stride_s=20)
     assert len(home.runs(job)) == 1

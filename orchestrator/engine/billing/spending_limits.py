@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from orchestrator.engine.billing.accrue import prices_known_until_ms, reserve_nano_usd, running_nano_usd_per_hour
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
@@ -38,12 +39,13 @@ from providers.offer import CapacityType, location_of, provider_of
 class Spending:
     """nano-USD. `spent`: so far; `release`: the cost of ending all machines now; `promised`: the additional cost of
     launches under way, however soon their machines end; `stop`: what may be spent before that on waiting for a
-    checkpoint."""
+    checkpoint; `per_hour`: the cost of all machines if prices rise."""
 
     spent: int
     release: int
     promised: int
     stop: int
+    per_hour: int
 
     @property
     def to_end(self) -> int:
@@ -62,6 +64,11 @@ class Spending:
     def nearly_used_up(self, budget_nano_usd: int) -> bool:
         """Whether the rest is needed for a checkpoint and the end of the machines."""
         return self.spent + self.reserve >= budget_nano_usd
+
+    def lasts_s(self, budget_nano_usd: int) -> float:
+        """Market seconds until the rest of the budget only covers the end of the machines, even if prices rise."""
+        left = max(0, budget_nano_usd - self.spent - self.to_end)
+        return left * 3600 / self.per_hour if self.per_hour else inf
 
     def too_little_for_two(self, budget_nano_usd: int) -> bool:
         """Whether a second machine would soon force a pause; there is still time to end that machine first."""
@@ -176,7 +183,7 @@ def reserved(
     stop = max(reserve_nano_usd(rate + rise, stop_s), budget // Reserve.SHARE)
     longest = reserve_nano_usd(rate + rise, STOP_TIMEOUT_WALL_S * factor)
     release = reserve_nano_usd(rate, release_market_s(factor, look_every_s)) + unheard
-    return Spending(spent, release, coming.least, min(stop, longest))
+    return Spending(spent, release, coming.least, min(stop, longest), rate + rise)
 
 
 def to_end_nano_usd(installation: Installation, tx: Tx, job: Job) -> int:

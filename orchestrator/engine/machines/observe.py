@@ -32,6 +32,7 @@ from orchestrator.engine.jobs.standstill import last_loss_not_finite, report_los
 from orchestrator.engine.jobs.stopped_at import stopped_at
 from orchestrator.engine.machines import poll
 from orchestrator.engine.machines.launched import named
+from orchestrator.engine.machines.renewals import renew
 from orchestrator.engine.machines.reports import MALFORMED_S, judged
 from orchestrator.engine.migration import same_machine
 from orchestrator.engine.migration.intent import under_way
@@ -70,7 +71,7 @@ def observe(ctx: Context) -> Seen:
     """Ask providers and the runtime about every run that has not ended, and record what is new."""
     jobs = ctx.work.jobs
     poll.describe(ctx)
-    poll.renew(ctx)
+    renew(ctx)
     ctx.reports = {}
     live = [run for run in ctx.work.runs if run.end is None]  # including quarantined jobs: they are being stopped
     started = [run.id for run in live if run.instance_id is not None]

@@ -1,17 +1,15 @@
-"""Poll: queries providers about the machines of runs, and renews the time to live of the machines that are still
-needed.
+"""Poll: queries providers about the machines of runs.
 
 Each region is described in one call, as often as the provider's limits allow, and more often while a change is
 expected; the answer is read when it arrives (engine.calls). A machine counts as gone when its provider reports that it
 is gone, or when two answers, requested at least the provider's listing lag apart, do not list it and two look-ups by
-its token then find nothing: one missing answer proves nothing. Every machine ends by itself unless it is renewed, and
-only machines of living runs are renewed.
+its token then find nothing: one missing answer proves nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,18 +19,14 @@ from orchestrator.engine.compartment import Compartment, contained, strike
 from orchestrator.engine.context import Context
 from orchestrator.engine.machines.freed import machine_ended
 from orchestrator.engine.machines.launched import launch_tokens
+from orchestrator.engine.machines.renewals import regions
 from orchestrator.model import Run
 from providers.base import Provider
 from providers.errors import ProviderError
 from providers.instance import Instance, InstanceState
-from providers.offer import provider_of, region_of
 
 EXPECTING = 1 / 5
 """The interval between two polls of a region while a change is expected, as a share of the usual interval."""
-RENEW_AFTER = 1 / 12
-"""A machine is renewed after this share of its time to live. So without a control plane, it lives on for at least
-eleven twelfths of that time."""
-RENEW_RETRY_S = 5.0
 ABREAST = 3
 """How many polls of a region may be under way, so that slow answers arrive as often as fast ones."""
 DAY_MS = 86_400_000
@@ -44,46 +38,9 @@ def describe(ctx: Context) -> None:
     """Update `ctx.instances`. If a provider does not answer, its last answer remains valid."""
     wanted = {instance_id for run in ctx.work.runs for instance_id in run.instance_ids}
     ctx.instances = {key: value for key, value in ctx.instances.items() if key in wanted}
-    for provider, region, runs in _regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
+    for provider, region, runs in regions(ctx, [run for run in ctx.work.runs if not ctx.gone(run)]):
         look = partial(_look, ctx, provider, region, runs)
         contained(ctx, Compartment.DESCRIBE, look, None, about=f"{provider.name} {region}")
-
-
-def renew(ctx: Context) -> None:
-    """Renew the time to live of machines of living runs once RENEW_AFTER of it has passed."""
-    now_s, to_live_s = ctx.installation.clock.monotonic_s(), ctx.installation.config.limits.max_unattended_s
-    wanted = [run for run in ctx.work.runs if run.end is None and not ctx.gone(run)]
-    for provider, region, runs in _regions(ctx, wanted):
-        ids = [each for run in runs for each in run.instance_ids if not ctx.is_gone(each)]
-        renewed_s = min(ctx.pacing.get(f"renewed/{instance_id}", -math.inf) for instance_id in ids)
-        if now_s - renewed_s >= to_live_s * RENEW_AFTER:
-            step = partial(_renew, ctx, provider, region, ids)
-            contained(ctx, Compartment.RENEW, step, None, about=f"{provider.name} {region}")
-
-
-def _renew(ctx: Context, provider: Provider, region: str, ids: Sequence[str]) -> None:
-    to_live_s = max(1, int(ctx.installation.config.limits.max_unattended_s * ctx.installation.clock.factor))
-
-    def renewed() -> Sequence[str]:
-        provider.renew(ids, to_live_s)
-        return ids
-
-    key = f"renew:{provider.name}:{region}"
-    answer = ctx.ask(key, (provider.name, region), renewed, every_s=RENEW_RETRY_S)
-    if answer is not None:
-        with suppress(ProviderError):  # tried again soon
-            ctx.pacing |= {f"renewed/{instance_id}": answer.asked_s for instance_id in answer.result()}
-
-
-def _regions(ctx: Context, runs: Sequence[Run]) -> Iterator[tuple[Provider, str, list[Run]]]:
-    """These runs' machines by provider and region; providers that are not enabled are left out."""
-    regions: dict[tuple[str, str], list[Run]] = {}
-    for run in runs:
-        if run.instance_id is not None:
-            regions.setdefault((provider_of(run.offer_id), region_of(run.offer_id)), []).append(run)
-    for (name, region), there in regions.items():
-        if (provider := ctx.installation.providers.get(name)) is not None:
-            yield provider, region, there
 
 
 def _expects(ctx: Context, run: Run) -> bool:

@@ -32,6 +32,8 @@ from orchestrator.store import Tx
 from providers.offer import provider_of
 from providers.shared_launch import together
 
+UNBOOKED = "the cost of its last machine is not known yet, and so what is left of its budget"
+
 
 def place(ctx: Context, turns: Turns) -> bool:
     """Decide about the jobs whose turn it is. Returns whether a migration was opened."""
@@ -279,7 +281,7 @@ def _open(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan, acto
                 ctx, tx, job, None, f"{refusal}, then tradewind resume {tx.typed_name(job.id, job.name)}", actor=ACTOR
             )
         else:
-            _hold(ctx, tx, job, refusal, plan)
+            _hold(ctx, tx, job, refusal if job.state == "running" else UNBOOKED, plan)
         return False
     tx.add_plan(plan, acted_on=[job.id])
     source = current if current is not None else max(before, key=lambda run: run.generation, default=None)
@@ -345,12 +347,15 @@ def _wait(ctx: Context, tx: Tx, job: Job, placement: Placement, plan: Plan) -> N
     continues: an estimate never stops a job. engine.jobs.stopping pauses it before it exceeds a limit.
     """
     reason = with_group_order(tx, job, placement.reason)
+    short = job.state == "queued" and placement.lacks_money
     if job.state == "running":
         current = snapshot.current_run(tx.runs(job_id=job.id))
         if current is not None and not lateness.is_stuck(tx, job, current.id):
             tx.add_plan(plan)
             ctx.event(tx, lateness.AT_RISK, reason, job, run=current, plan_id=plan.id)
-    elif job.state == "queued" and placement.lacks_money and not tx.runs(job_id=job.id, unsettled=True):
+    elif short and tx.runs(job_id=job.id, unsettled=True):
+        _hold(ctx, tx, job, UNBOOKED, plan)
+    elif short:
         began = tx.total_nano_usd(job_id=job.id) > 0 or steps_done(tx.runs(job_id=job.id)) > 0  # as Demand.started
         order = "" if began else spending_limits.larger_budget_now(ctx, tx, job)[1]
         order = spending_limits.with_project_order(ctx, tx, job, order and f"; to set it: {order}")
