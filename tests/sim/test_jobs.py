@@ -10,14 +10,17 @@ import pytest
 from orchestrator.engine.context import FAULT_KEY, REPORTED_AGAIN_S
 from orchestrator.engine.machines.observe import masked
 from orchestrator.engine.runtime import RunReport
+from orchestrator.errors import UsageError
 from orchestrator.model import Job, JobSpec, Resources, Step, Where
-from orchestrator.services.jobs import current
+from orchestrator.services.caller import Caller
+from orchestrator.services.jobs import commands, current
 from providers.base import LaunchSpec
 from providers.errors import TimedOutError
 from providers.money import usd
 from tests.sim.harness import CHEAP, EXPENSIVE, RESERVE, SimulatedInstallation, check_truth, train_spec
 
 Install = Callable[..., SimulatedInstallation]
+ME = Caller("me")
 NOT_OVER = [step for step in Step if step not in (Step.DONE, Step.ABORTED)]
 
 
@@ -128,6 +131,19 @@ def test_pause_and_resume_of_the_same_instant_are_carried_out_in_their_order(hom
     home.until_state(job, "finished")
     assert [home.answer(order) for order in orders] == ["pausing", "queued"]
     assert [run.end for run in home.runs(job)] == ["paused", "finished"]
+
+
+def test_a_job_that_a_pending_command_will_pause_can_be_resumed(home: SimulatedInstallation) -> None:
+    """The control plane is stopped, so neither is carried out yet."""
+    job = home.submit(steps=20)
+    home.until_step(job, 5)
+    with pytest.raises(UsageError, match="job is running, not paused"):
+        commands.resume(home.installation, "job", caller=ME)
+    commands.pause(home.installation, "job", caller=ME)
+    assert "job resumes as soon as it is paused" in commands.resume(home.installation, "job", caller=ME).message
+    home.until_state(job, "finished")
+    assert [run.end for run in home.runs(job)] == ["paused", "finished"]
+    assert not home.events(job, "command.refused")
 
 
 def test_code_that_raises_is_tried_again_at_once_where_it_is_then_after_growing_pauses_and_failed_with_its_traceback(

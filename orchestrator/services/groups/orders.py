@@ -23,6 +23,7 @@ from orchestrator.services.jobs.commands import (
     answered,
     being_cancelled,
     may_pause,
+    may_resume,
     short_of_money,
     too_poor,
 )
@@ -60,7 +61,7 @@ def resume_group(installation: Installation, ref: str, project: str | None = Non
     poor = {job.id: (job, short) for job, short in found if any(each.at_once for each in short)}
 
     def wanted(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
-        return halted(tx, job) and job.id not in poor and not being_cancelled(job, waiting)
+        return may_resume(tx, job, waiting) and job.id not in poor and not being_cancelled(job, waiting)
 
     why = _listed_all([too_poor(job, short) for job, short in poor.values()])
     own = [each.order for _, short in poor.values() for each in short if each.of_project is None]

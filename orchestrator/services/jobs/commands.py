@@ -69,7 +69,7 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
 
 
 def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
-    """Resume a paused job, or a pausing one as soon as it is paused; lifts a quarantine.
+    """Resume a paused job, or one that is pausing or about to pause as soon as it is paused; lifts a quarantine.
 
     Raises NotFoundError, UsageError; also if its budget would pause it again at once.
     """
@@ -80,7 +80,9 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         broke = tx.job_facts(job.id).quarantine
         if broke is None:
             job = _living(tx, ref)
-        if not halted(tx, job) and not (broke is not None and job.state in TERMINAL):
+        to_be_paused = not halted(tx, job)  # by a pending command
+        ended = job.state in TERMINAL
+        if not may_resume(tx, job, tx.open_commands()) and not (broke is not None and ended):
             raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
         if any(each.at_once for each in short):
             again = f"tradewind resume {tx.typed_name(job.id, job.name)}"
@@ -94,7 +96,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         latest = latest_trained(runs)
         without = stepped and latest is not None and latest.saved_step == 0
         others = waits_for(tx, job)
-    if job.state == "pausing":
+    if job.state == "pausing" or (to_be_paused and not ended):
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then{poor}"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
     how = "resumes from its checkpoint" if stepped else "starts"
@@ -212,6 +214,11 @@ def may_pause(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
     """Whether a job that has not ended is neither paused nor pausing, or will be resumed by one of the `waiting`
     commands, which no control plane has carried out yet."""
     return not halted(tx, job) or _is_among(waiting, "resume", job)
+
+
+def may_resume(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
+    """Whether a job is paused or pausing, or will be paused by one of the `waiting` commands."""
+    return halted(tx, job) or _is_among(waiting, "pause", job)
 
 
 def being_cancelled(job: Job, waiting: Sequence[Command]) -> bool:
