@@ -221,6 +221,17 @@ class Context:
         instance = self.instances[instance_id]
         return instance is None or not instance.alive
 
+    def lived_until_ms(self, instance_id: str) -> int | None:
+        """When a machine ended by itself (market ms), because it was not renewed; None if it may still be alive, or
+        if its provider has reported since that it is."""
+        ends_s, now_s = self.pacing.get(f"lives/{instance_id}"), self.installation.clock.monotonic_s()
+        if ends_s is None or ends_s >= now_s:
+            return None
+        instance = self.instances.get(instance_id)
+        if instance is not None and instance.alive and self.pacing.get(f"seen/{instance_id}", -inf) > ends_s:
+            return None
+        return self.now_ms - round((now_s - ends_s) * 1000 * self.installation.clock.factor)
+
     def over(self, run: Run) -> bool:
         """Whether a run has ended and cannot train any more: its machine is gone or booked, or its lease has expired.
 

@@ -181,7 +181,8 @@ class Migration:
 
     `manifest` names the checkpoint from which the target starts (None: from the beginning), chosen at CHECKPOINT or
     RESTORE. `expected_saving_nano_usd` is the plan's expectation; the report compares it with the result. `disk_gb` is
-    the disk that each attempt of the launch requests (LaunchSpec.disk_gb, GiB); None before the first one. `also` are
+    the disk, and `to_live_s` the time to live, that each attempt of the launch requests (LaunchSpec: GiB, market
+    seconds); None before the first one. `also` are
     other offers, the best first, that the launch may use; once the machine is known, `offer_id` is its offer.
     """
 
@@ -202,4 +203,5 @@ class Migration:
     expected_saving_nano_usd: int = 0
     error: str | None = None
     disk_gb: int | None = None
+    to_live_s: int | None = None
     also: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.script import Script
 
 VERSION_TABLE = "schema_revision"
-HEAD = "20261130_0110_5d07e2"
+HEAD = "20261130_2330_c07b1e"
 
 
 class ForeignDatabaseError(StoreError):

@@ -162,6 +162,7 @@ migration = Table(
     Column("expected_saving_nano_usd", Number, nullable=False),
     Column("error", Prose),
     Column("disk_gb", Integer),
+    Column("to_live_s", Number),
     Column("also", Text),  # a document; NULL: no other offer
     UniqueConstraint("token", name="migration_token"),
     Index("migration_job", "job_id"),
@@ -495,6 +496,4 @@ APPEND_ONLY = ("price_point", "availability_point", "event", "ledger_entry", "po
 """Tables whose rows are never changed and, except for ARCHIVED, never deleted."""
 
 ARCHIVED = ("price_point", "poll")
-"""Tables whose rows may be deleted once they are older than the instant in `meta` under KEPT_FROM."""
-
-KEPT_FROM = "history_kept_from_ms"
+"""Tables whose rows may be deleted once they are older than the instant in `meta` under retention.KEPT_FROM."""

@@ -47,7 +47,10 @@ def wait_for_the_end(
             found = before
         if found != before:
             seconds = found.split(" ")[0]
-            deadline, before = looked + float(seconds) if seconds.isdigit() else deadline, found
+            if seconds.isdigit():  # the first look may be long after the launch, and the value much newer
+                ends = looked + float(seconds)
+                deadline = ends if before else max(deadline, ends)
+            before = found
         looked = began
         sleep(max(0.0, min(LOOK_S, deadline - now())))
 

@@ -170,11 +170,17 @@ def running_nano_usd_per_hour(tx: Tx, runs: Sequence[Run], now_ms: int) -> int:
     prices."""
     rate = 0
     for run in runs:
-        if run.billed_from_ms is not None and run.billed_to_ms is None:
+        if is_billed(run):
             changes = tx.price_changes(run.offer_id, now_ms, now_ms + 1)
             rate += run.nodes * (changes[-1][1] if changes else 0)
             rate += _kept_nano_usd_per_hour(run)
     return rate
+
+
+def is_billed(run: Run) -> bool:
+    """Whether a machine of the run is billed, as far as it is known."""
+    began, booked = run.billed_from_ms is not None, run.billed_to_ms is not None
+    return began and not booked and any(each.billed_to_ms is None for each in run.machines)
 
 
 def _kept_nano_usd_per_hour(run: Run) -> int:

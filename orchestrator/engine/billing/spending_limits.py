@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from orchestrator.engine.billing.accrue import prices_known_until_ms, reserve_nano_usd, running_nano_usd_per_hour
+from orchestrator.engine.billing.accrue import (
+    is_billed,
+    prices_known_until_ms,
+    reserve_nano_usd,
+    running_nano_usd_per_hour,
+)
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
 from orchestrator.engine.billing.larger_budget import larger_budget, needed_to_continue, project_shortage
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd, unbooked_nano_usd
@@ -25,7 +30,7 @@ from orchestrator.engine.inputs.reserves import (
 from orchestrator.engine.inputs.snapshot import checkpoint_at, left_out
 from orchestrator.installation import Installation
 from orchestrator.market import Location
-from orchestrator.model import Job, Run
+from orchestrator.model import Job, Member, Run
 from orchestrator.policy.demand import Reserve
 from orchestrator.policy.ranking.enough import CENT_NANO_USD
 from orchestrator.policy.ranking.renting import promised_by_start
@@ -330,13 +335,28 @@ def price_now(tx: Tx, offer_id: str, now_ms: int) -> int:
 
 
 def described(ctx: Context, run: Run) -> Run:
-    """The run with the start of its billing, which the provider reports before it is stored."""
+    """The run with the start of its billing, and the ends of its machines' bills, which are known before they are
+    stored."""
     instance = ctx.instance(run)
-    if run.billed_from_ms is not None or instance is None or instance.billed_from_ms is None:
+    if instance is not None and run.billed_from_ms is None and instance.billed_from_ms is not None:
+        began_ms = instance.billed_from_ms
+        members = tuple(replace(each, billed_from_ms=began_ms) for each in run.members)
+        run = replace(run, billed_from_ms=began_ms, members=members)
+    if run.billed_from_ms is None or run.billed_to_ms is not None:
         return run
-    began_ms = instance.billed_from_ms
-    members = tuple(replace(each, billed_from_ms=began_ms) for each in run.members)
-    return replace(run, billed_from_ms=began_ms, members=members)
+    ended = tuple(_ended(ctx, each) for each in run.machines)
+    return run if ended == run.machines else replace(run, members=ended)
+
+
+def _ended(ctx: Context, machine: Member) -> Member:
+    """The machine with the end of its bill, if the provider has reported that, or if the machine has ended by itself
+    because it was not renewed."""
+    if machine.instance_id is None or machine.billed_to_ms is not None:
+        return machine
+    instance, lived_until_ms = ctx.instances.get(machine.instance_id), ctx.lived_until_ms(machine.instance_id)
+    if instance is not None and not instance.alive and instance.billed_to_ms is not None:
+        return replace(machine, billed_to_ms=instance.billed_to_ms)
+    return machine if lived_until_ms is None else replace(machine, billed_to_ms=lived_until_ms)
 
 
 def possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
@@ -344,9 +364,10 @@ def possible_rise(tx: Tx, runs: Sequence[Run], now_ms: int) -> tuple[int, int]:
     cost per hour), in nano-USD."""
     more = rise = 0
     for run in runs:
-        if run.billed_to_ms is None and run.billed_from_ms is not None and run.offer_id.endswith(CapacityType.SPOT):
+        began_ms = run.billed_from_ms
+        if began_ms is not None and is_billed(run) and run.offer_id.endswith(CapacityType.SPOT):
             known_ms = prices_known_until_ms(tx, run.offer_id, now_ms)
-            since_ms = run.billed_from_ms if known_ms is None else max(known_ms, run.billed_from_ms)
+            since_ms = began_ms if known_ms is None else max(known_ms, began_ms)
             price = run.nodes * price_now(tx, run.offer_id, now_ms)
             more += reserve_nano_usd(price, max(0, now_ms - since_ms) / 1000)
             rise += price

@@ -48,10 +48,10 @@ def _has_budget(ctx: Context, job: Job | None) -> bool:
 def _renew_covered(ctx: Context, job: Job, runs: Sequence[Run], projects: dict[str, Spending]) -> None:
     """Renew the machines of a job for as long as its budgets cover."""
     if any(run.instance_id is not None for run in runs) and ctx.due(f"covered/{job.id}", LOOK_EVERY_S):
-        _renew(ctx, runs, _covered_s(ctx, job, runs, projects), f"/{job.id}")
+        _renew(ctx, runs, covered_s(ctx, job, runs, projects), f"/{job.id}")
 
 
-def _covered_s(ctx: Context, job: Job, runs: Sequence[Run], projects: dict[str, Spending]) -> float:
+def covered_s(ctx: Context, job: Job, runs: Sequence[Run], projects: dict[str, Spending]) -> float:
     """Wall seconds for which the machines of a job may live on. `projects` has the results for projects in this
     pass."""
     factor = ctx.installation.clock.factor
@@ -90,6 +90,7 @@ def _renew_there(ctx: Context, provider: Provider, region: str, ids: Sequence[st
     if answer is not None:
         with suppress(ProviderError):  # tried again soon
             renewed_ids, lives_s = answer.result()
+            renewed_ids = [each for each in renewed_ids if ctx.lived_until_ms(each) is None]
             ctx.pacing |= {_lives(instance_id): answer.asked_s + lives_s for instance_id in renewed_ids}
 
 

@@ -15,6 +15,7 @@ from orchestrator.engine.inputs.snapshot import perf, profiled_bytes
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.machines.launched import at_its_offer, land, launch_key, named, with_machines
+from orchestrator.engine.machines.renewals import covered_s
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.disk import disk_gb
 from orchestrator.engine.migration.limits import check_limits, within_limits
@@ -34,8 +35,8 @@ from providers.traits import shares_host
 
 LAUNCH_RETRY_S = 1.0
 LAUNCH_TIME_TO_LIVE_S = 3600.0
-"""Wall seconds that a machine may run unmonitored; engine.machines.poll renews them as soon as it sees the machine.
-Not a setting, because the same token must always make the same request."""
+"""Wall seconds that a machine may run unmonitored, unless a budget covers less; engine.machines.renewals renews them as
+soon as the machine is known."""
 LOCAL = ("zone", "region")
 """Errors of this scope concern one place, such as a host without Python, so another offer is tried."""
 MAX_LAUNCHES = 30  # calls without a clear answer before another offer is tried,
@@ -87,7 +88,7 @@ def _counted(ctx: Context, move: Move, migration: Migration) -> Migration | None
     """Count a launch before it is made, so that an abort knows whether a machine may exist, and keep its request for
     the next try. The first launch leaves out further offers that would exceed a limit. Returns the migration as stored
     after that; None if it is at another step. Raises LimitError."""
-    disk_gb = _disk_gb(ctx, migration, move.job)
+    disk_gb, to_live_s = _disk_gb(ctx, migration, move.job), _to_live_s(ctx, migration, move)
     with ctx.write() as tx:  # a write transaction: a control plane that lost leadership launches nothing
         run_id, also = move.target.id, migration.also
         check_limits(ctx, tx, move.job, migration.offer_id, besides=run_id)
@@ -95,9 +96,25 @@ def _counted(ctx: Context, move: Move, migration: Migration) -> Migration | None
             also = within_limits(ctx, tx, move.job, also, besides=run_id)
         ctx.waited_s(f"launching/{migration.id}")
         tried = migration.attempt + 1
-        if not tx.advance(migration.id, Step.PROVISION, Step.PROVISION, attempt=tried, disk_gb=disk_gb, also=also):
+        kept = replace(migration, attempt=tried, disk_gb=disk_gb, to_live_s=to_live_s, also=also)
+        if not tx.advance(
+            *(migration.id, Step.PROVISION, Step.PROVISION),
+            attempt=tried,
+            disk_gb=disk_gb,
+            to_live_s=to_live_s,
+            also=also,
+        ):
             return None
-    return replace(migration, attempt=tried, disk_gb=disk_gb, also=also)
+    return kept
+
+
+def _to_live_s(ctx: Context, migration: Migration, move: Move) -> int:
+    """The market seconds for which the machine may run if no control plane ever renews it."""
+    if migration.to_live_s is not None:
+        return migration.to_live_s
+    runs = [run for run in ctx.work.runs if run.job_id == move.job.id and run.end is None]
+    wall_s = min(LAUNCH_TIME_TO_LIVE_S, covered_s(ctx, move.job, runs, {}))
+    return int(wall_s * ctx.installation.clock.factor)
 
 
 def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:
@@ -149,8 +166,8 @@ def _user_data(ctx: Context, migration: Migration, job: Job) -> str | None:
 
 
 def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) -> LaunchSpec:
-    """The launch request of a migration: the same each time, as its token requires. So the size of the disk is that of
-    the first try, even if the job's checkpoints turn out to be larger before the next try."""
+    """The launch request of a migration: the same each time, as its token requires. So the size of the disk and the
+    time to live are those of the first try, even if the job's checkpoints turn out to be larger before the next one."""
     return LaunchSpec(
         token=migration.token,
         offer_id=migration.offer_id,
@@ -163,7 +180,7 @@ def launch_spec(ctx: Context, migration: Migration, job: Job, user_data: str) ->
             "tradewind-generation": str(migration.generation),
             "tradewind-project": job.project,
         },
-        time_to_live_s=int(LAUNCH_TIME_TO_LIVE_S * ctx.installation.clock.factor),
+        time_to_live_s=migration.to_live_s or int(LAUNCH_TIME_TO_LIVE_S * ctx.installation.clock.factor),
         disk_gb=_disk_gb(ctx, migration, job),
         also=migration.also,
     )

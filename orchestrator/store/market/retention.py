@@ -14,10 +14,11 @@ from orchestrator.errors import UnreadableRowError
 from orchestrator.store.backends.types import Number
 from orchestrator.store.market.offers import offer_of
 from orchestrator.store.market.prices import PriceRows, newest_known
-from orchestrator.store.schema import KEPT_FROM, job, meta, offer, poll, price_point, price_source, run
+from orchestrator.store.schema import job, meta, offer, poll, price_point, price_source, run
 from providers.offer import Offer
 from providers.price import PricePoint
 
+KEPT_FROM = "history_kept_from_ms"
 _AT = bindparam("at_ms", type_=Number)
 _USED = select(run.c.offer_id).union(select(job.c.baseline_offer_id).where(job.c.baseline_offer_id.is_not(None)))
 _KNOWN_THEN = (

@@ -167,6 +167,7 @@ class MigrationFields(TypedDict, total=False):
     manifest: str | None
     error: str | None
     disk_gb: int
+    to_live_s: int
     also: tuple[str, ...]
 
 

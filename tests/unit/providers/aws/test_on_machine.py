@@ -54,6 +54,17 @@ def test_a_renewal_counts_from_when_it_was_made_and_rather_ends_too_early() -> N
     assert 1800 + 86400 - 30 <= ends_s <= 1800 + 86400
 
 
+def test_a_renewal_during_a_long_boot_does_not_count_from_the_launch() -> None:
+    """A budget covers minutes. What was granted at the launch was covered, too."""
+    said: dict[float, str] = {float(at): f"60 from {at}" for at in range(5, 600, 5)}
+    assert Machine(said, booted_after_s=80).ends_after_s(120) > 600
+
+
+def test_a_time_to_live_of_half_a_minute_is_renewed_in_time() -> None:
+    said: dict[float, str] = {float(at): f"30 from {at}" for at in range(5, 600, 5)}
+    assert 595 <= Machine(said).ends_after_s() <= 595 + 30
+
+
 def test_the_same_time_to_live_again_is_a_renewal() -> None:
     said: dict[float, str] = {at: f"3600 from {at}" for at in range(900, 9000, 900)}
     assert 8100 + 3600 - 30 <= Machine({0: "3600", **said}).ends_after_s() <= 8100 + 3600
