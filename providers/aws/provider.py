@@ -98,8 +98,8 @@ class AwsProvider:
                 if error_code(error) in NO_NETWORK:
                     self._networks.forget(_install(spec), offer.region)
                 raise
-        rows = sorted(answer["Instances"], key=lambda row: int(row["AmiLaunchIndex"]))
-        ids = tuple(instance_id(offer.region, row) for row in rows)
+            rows = sorted(answer["Instances"], key=lambda row: int(row["AmiLaunchIndex"]))
+            ids = tuple(instance_id(offer.region, row) for row in rows)
         self._launched |= dict.fromkeys(ids, self._clock.monotonic_s())
         return ids
 
@@ -399,14 +399,14 @@ class AwsProvider:
                 only = [{"Name": "spot-instance-request-id", "Values": values}]
                 for page in pages_of(ec2, "describe_spot_instance_requests", Filters=only):
                     requests |= {each["SpotInstanceRequestId"]: each for each in page["SpotInstanceRequests"]}
-        now_ms = self._clock.now_ms()
-        found = []
-        for row in rows:
-            name = instance_id(region, row)
-            ended = row["State"]["Name"] == InstanceState.TERMINATED
-            seen_ms = self._ended.setdefault(name, now_ms) if ended else now_ms
-            found.append(instance(region, row, requests.get(row.get("SpotInstanceRequestId", "")), seen_ms))
-        return found
+            now_ms = self._clock.now_ms()
+            found = []
+            for row in rows:
+                name = instance_id(region, row)
+                ended = row["State"]["Name"] == InstanceState.TERMINATED
+                seen_ms = self._ended.setdefault(name, now_ms) if ended else now_ms
+                found.append(instance(region, row, requests.get(row.get("SpotInstanceRequestId", "")), seen_ms))
+            return found
 
     def _by_region(self, instance_ids: Sequence[str]) -> dict[str, list[str]]:
         by_region: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from providers.azure.calls import INSTALL
 from providers.azure.codes import ABSENT
 from providers.azure.operations import Accepted
 from providers.azure.records import BEGAN, ENDED, OFFER, Record, Records
-from providers.azure.session import ONCE, Connections, error_code
+from providers.azure.session import ONCE, Connections, error_code, rows_of
 from providers.azure.settings import Settings
 from providers.clock import Clock
 from providers.instance import EndReason, Instance
@@ -74,7 +74,8 @@ class Machines:
         """The living machines of an installation; deletes records that are no longer needed."""
         machines = self._connections.compute.virtual_machines
         try:
-            listed = [dict(each.as_dict()) for each in machines.list(self._settings.resource_group)]
+            found = rows_of("ARM's list of machines", machines.list(self._settings.resource_group))
+            listed = [dict(each.as_dict()) for each in found]
             records = [each for each in self.records.all() if each.tags.get(INSTALL) == install]
         except Exception as error:
             if error_code(error) in ABSENT:  # the resource group

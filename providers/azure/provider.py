@@ -17,7 +17,7 @@ from providers.azure.machines import LISTING_LAG_S, Machines
 from providers.azure.market import Market
 from providers.azure.networks import Networks
 from providers.azure.resources import Resources
-from providers.azure.session import Connections, error_code, to_provider_error
+from providers.azure.session import Connections, error_code, rows_of, to_provider_error
 from providers.azure.settings import Settings
 from providers.azure.skus import quotas
 from providers.base import LaunchSpec, Quota
@@ -124,7 +124,8 @@ class AzureProvider:
         with self._converted():
             for region in self._settings.regions:
                 skus = list(self._market.skus(region).values())
-                found += quotas(self._connections.compute.usage.list(region), region, skus)
+                usages = rows_of(f"ARM's usages of {region}", self._connections.compute.usage.list(region))
+                found += quotas(usages, region, skus)
         return found
 
     def classify(self, error: BaseException) -> ProviderError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from providers.azure import rows
 from providers.azure.codes import ABSENT
-from providers.azure.session import ONCE, Connections, error_code
+from providers.azure.session import ONCE, Connections, error_code, rows_of
 from providers.instance import EndReason, Instance, InstanceState
 
 OFFER, ASKED, BEGAN, ENDED = "tradewind-offer", "tradewind-asked", "tradewind-began", "tradewind-ended"
@@ -100,7 +100,8 @@ class Records:
     def all(self) -> Iterator[Record]:
         """All records of Tradewind's."""
         try:
-            for found in self._connections.compute.ssh_public_keys.list_by_resource_group(self._group_name):
+            listed = self._connections.compute.ssh_public_keys.list_by_resource_group(self._group_name)
+            for found in rows_of("ARM's list of SSH keys", listed):
                 row = found.as_dict()
                 if ASKED in rows.tags_of(row):
                     yield _record(row)

@@ -141,12 +141,8 @@ class Connections:
         """What the subscription may start in a region, with restrictions. Raises azure.core's exceptions; FormatError
         for pages that do not end.
         """
-        links = Pages(f"ARM's resource SKUs of {region}")
-        pages = self.compute.resource_skus.list(filter=f"location eq '{region}'").by_page()
-        for page in pages:
-            yield from page
-            if pages.continuation_token:
-                links.follow(pages.continuation_token)
+        listed = self.compute.resource_skus.list(filter=f"location eq '{region}'")
+        return rows_of(f"ARM's resource SKUs of {region}", listed)
 
     def send(self, method: str, path: str, version: str, body: object = None, **options: Any) -> Any:
         """The answer to a request without a client library: `path` begins with a slash or is a complete URL. Raises
@@ -183,14 +179,25 @@ class Connections:
             options = {**options, "$skipToken": links.follow(str(answer["$skipToken"]))}
 
 
+def rows_of(what: str, listed: Any) -> Iterator[Any]:
+    """The rows of azure-core's answer in pages; `what` names it in errors. azure-core itself follows a circle of pages
+    without end. Raises azure.core's exceptions; FormatError for pages that do not end."""
+    links, pages = Pages(what), listed.by_page()
+    for page in pages:
+        yield from page
+        if pages.continuation_token:
+            links.follow(pages.continuation_token)
+
+
 def to_provider_error(error: Exception) -> ProviderError | None:
     """Convert an exception of Azure's libraries to a provider error; None if it is not one of theirs."""
-    if isinstance(error, exceptions.HttpResponseError) and error.response is not None:
+    unread = isinstance(error, exceptions.IncompleteReadError | exceptions.DecodeError)
+    if isinstance(error, exceptions.HttpResponseError) and error.response is not None and not unread:
         return _refused(error)
     if isinstance(error, exceptions.ClientAuthenticationError):  # raised by azure-identity before anything is sent
         return no_token(str(error))
-    if isinstance(error, exceptions.IncompleteReadError | exceptions.DecodeError):
-        return CutOffError("the connection ended in the middle of Azure's answer")
+    if unread:
+        return CutOffError(f"Azure's answer is incomplete or is not JSON: {str(error)[:200]}")
     if isinstance(error, exceptions.ServiceRequestTimeoutError | exceptions.ServiceResponseTimeoutError):
         return TimedOutError("Azure did not answer in time")
     if isinstance(error, exceptions.ServiceResponseError):

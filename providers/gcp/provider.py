@@ -28,7 +28,7 @@ from providers.gcp.names import PROVIDER, instance_id, label, names, pattern, pl
 from providers.gcp.networks import Networks
 from providers.gcp.request import Base, anywhere, call
 from providers.gcp.rows import Row, forgotten, instance, landed_in, launch_of
-from providers.gcp.session import Connections, converted, failure, is_done, to_provider_error
+from providers.gcp.session import Connections, converted, failure, is_done, provider_error
 from providers.gcp.settings import Settings
 from providers.instance import Instance, InstanceState
 from providers.machine.lifetime import LIVES, lives
@@ -206,7 +206,8 @@ class GcpProvider:
         silent: set[str] = set()
         wanted = f"labels.{INSTALL} = {label(install)}"
         for zone, listed in self._connections.aggregated("InstancesClient", wanted):
-            rows = [instance(zone, row, self._clock.now_ms()) for row in listed.instances]
+            with converted():
+                rows = [instance(zone, row, self._clock.now_ms()) for row in listed.instances]
             found.setdefault(zone, []).extend(rows)
             if listed.warning.code == "UNREACHABLE":
                 silent.add(zone)
@@ -229,10 +230,7 @@ class GcpProvider:
 
     def classify(self, error: BaseException) -> ProviderError:
         """See providers.gcp.codes; ProviderErrors unchanged."""
-        if isinstance(error, ProviderError):
-            return error
-        known = to_provider_error(error) if isinstance(error, Exception) else None
-        return known or UnavailableError(f"the gcp provider failed: {error!r}", hint="run: tradewind doctor")
+        return provider_error(error)
 
     # --- NeedsNetworks ---
 
@@ -285,6 +283,8 @@ class GcpProvider:
             for attempt in range(MOST_REFUSALS):
                 asked = {**send.fields, "request_id": request_id(spec.token, spec.fingerprint, attempt)}
                 operation = self._connections.once(send.client, send.method, **asked)
+                if not operation.name:
+                    raise UnavailableError("GCP's answer to a launch names no operation: it may have been accepted")
                 earlier = is_done(operation)  # the answer to an earlier request with this id
                 if not earlier:
                     where = {send.place: send.fields[send.place], "operation": operation.name}
@@ -345,6 +345,10 @@ class GcpProvider:
 
     def _found(self, each_name: str, wanted: set[tuple[str, str]] | None) -> list[Instance]:
         """Machines whose names match a pattern, at these places only: those with a row, then those that have ended."""
+        with converted():
+            return self._all_found(each_name, wanted)
+
+    def _all_found(self, each_name: str, wanted: set[tuple[str, str]] | None) -> list[Instance]:
         now_ms = self._clock.now_ms()
         found: dict[tuple[str, str], Instance] = {}
         for zone, row in self._rows(f'name eq "{each_name}"'):

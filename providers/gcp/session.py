@@ -223,6 +223,14 @@ def _wait(error: Exception) -> None:
     time.sleep(_asked_to_wait_s(error))
 
 
+def provider_error(error: BaseException) -> ProviderError:
+    """Any exception of a call as a provider error. An unknown one says that the call may have taken effect."""
+    if isinstance(error, ProviderError):
+        return error
+    known = to_provider_error(error) if isinstance(error, Exception) else None
+    return known or UnavailableError(f"the gcp provider failed: {error!r}", hint="run: tradewind doctor")
+
+
 def to_provider_error(error: Exception) -> ProviderError | None:
     """Convert an exception of Google's libraries to a provider error; None if it is not one of theirs."""
     import requests
@@ -316,16 +324,13 @@ def _forbidden(constraint: str, message: str) -> PermissionDeniedError:
 
 @contextmanager
 def converted() -> Iterator[None]:
-    """The exceptions of Google's libraries as ProviderErrors."""
+    """The exceptions of Google's libraries, and those of reading what GCP answered, as ProviderErrors."""
     try:
         yield
     except ProviderError:
         raise
     except Exception as error:
-        known = to_provider_error(error)
-        if known is None:
-            raise
-        raise known from error
+        raise provider_error(error) from error
 
 
 def permission_in(text: str) -> str:

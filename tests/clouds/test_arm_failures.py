@@ -6,6 +6,7 @@ taken effect or not; either way nothing is doubled, nothing is left behind, and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -17,6 +18,7 @@ from providers.azure.provider import AzureProvider
 from providers.azure.session import Connections
 from providers.errors import (
     CutOffError,
+    FormatError,
     PermissionDeniedError,
     ProviderError,
     ThrottledError,
@@ -26,7 +28,7 @@ from providers.errors import (
 from tests.clouds.arm import SUBSCRIPTION
 from tests.clouds.arm_account import Account, opened, spec
 from tests.clouds.azure import Token, error
-from tests.clouds.server import Fault, LoopbackServer, Request
+from tests.clouds.server import Fault, LoopbackServer, Request, Response
 
 HOUR_S = 3600
 DENIED = "The client 'x' does not have authorization to perform action 'Microsoft.Compute/x/read' over scope '/s'"
@@ -51,6 +53,7 @@ FAILURES: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
     "throttled": ({"answer": error("TooManyRequests", "slower", 429, {"Retry-After": "7"})}, ThrottledError),
     "denied": ({"answer": error("AuthorizationFailed", DENIED, 403)}, PermissionDeniedError),
     "broken": ({"answer": error("InternalServerError", "no", 500)}, UnavailableError),
+    "a proxy's page": ({"answer": Response(200, b"<html>")}, CutOffError),
     "lost": ({"lost": True}, CutOffError),
     "hanging": ({"hang": True}, TimedOutError),
 }
@@ -72,6 +75,34 @@ def fails_at(account: Account, number: int, how: dict[str, Any]) -> Fault:
 
     account.server.faults = [Fault(due, 1, **how)]
     return account.server.faults[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [("list_owned", "virtualMachines"), ("list_owned", "sshPublicKeys"), ("quotas", "usages"), ("quotas", "skus")],
+)
+def test_a_list_whose_pages_lead_back_to_the_first_one_is_an_error_and_not_a_loop(
+    arm_clients: tuple[LoopbackServer, LoopbackServer, Connections], call: str, kind: str
+) -> None:
+    account = opened(*arm_clients, "tw-1")
+    (name,) = account.connect().launch(spec())
+    provider = account.connect(regions=("eastus",))
+    asked: list[str] = []
+
+    def in_a_circle(request: Request) -> bool:
+        if not request.path.endswith(f"/{kind}"):
+            return False
+        asked.append(request.path)
+        assert len(asked) < 9, "it does not end"
+        link = f"{account.server.url}{request.path}?api-version=2024-07-01&again=1"
+        account.server.faults[0].answer = Response(body=json.dumps({"value": [], "nextLink": link}).encode())
+        return True
+
+    account.server.faults = [Fault(in_a_circle, None, answer=Response())]
+    with pytest.raises(FormatError, match="does not end: a page links back to an earlier one"):
+        CALLS[call](provider, name)
+    account.server.faults.clear()
+    assert len(account.arm.alive()) == 1
 
 
 @pytest.mark.parametrize("failure", sorted(FAILURES))

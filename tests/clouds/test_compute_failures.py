@@ -20,7 +20,7 @@ from providers.gcp.provider import GcpProvider
 from providers.gcp.session import Connections
 from tests.clouds.gce_project import HOUR_S, NOW_MS, Project, any_spec, spec, the_machine
 from tests.clouds.gcp import error
-from tests.clouds.server import LoopbackServer
+from tests.clouds.server import LoopbackServer, Response
 
 CALLS = {
     "launch": ("POST", "/instances", lambda provider, name: provider.launch(spec(token="token-2"))),
@@ -149,3 +149,28 @@ def test_an_effect_that_comes_after_the_error_doubles_and_leaks_nothing(project:
     assert len(project.gce.left()) == {"launch": 2, "launch anywhere": 2, "renew": 1, "terminate": 0}[call]
     if call == "renew":
         assert the_machine(project).metadata["tradewind-lives"] == f"{HOUR_S} from {NOW_MS}"
+
+
+@pytest.mark.parametrize(
+    "body", [b"{}", b'{"error": {"code": 500, "message": "no"}}', b"[]"], ids=["empty", "error", "list"]
+)
+@pytest.mark.parametrize("call", ["launch", "launch anywhere"])
+def test_a_launch_whose_answer_is_none_may_have_taken_effect(project: Project, call: str, body: bytes) -> None:
+    method, part, ask = CALLS[call]
+    late = project.server.postpones(
+        lambda request: request.method == method and part in request.path, Response(200, body)
+    )
+    with pytest.raises(UnavailableError):
+        ask(project.connect(), "")
+    project.server.cloud(late[0])
+    ask(project.connect(), "")
+    assert len(project.gce.vms) == 1
+
+
+def test_a_row_of_a_machine_that_cannot_be_read_is_an_error_of_gcp(project: Project) -> None:
+    rows = b'{"items": {"zones/us-central1-a": {"instances": [{"name": "tw-token-1-0-181aa3"}]}}}'
+    provider = project.connect()
+    project.fails("GET", "/aggregated/instances", times=None, answer=Response(200, rows))
+    for ask in (lambda: provider.list_owned("tw-1"), lambda: provider.find("token-1", "us-central1")):
+        with pytest.raises(UnavailableError, match="is not a time"):
+            ask()

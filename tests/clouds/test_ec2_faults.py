@@ -252,3 +252,26 @@ def test_boto3_repeats_no_call_that_would_make_something_twice(
     account.connect(regions=("us-east-1",)).launch(spec())
     assert len(account.server.asked("Action=DescribeImages&")) == 1 + 2  # the last of the tries asked, too
     assert len(account.ec2.alive()) == 1  # of the try whose answer was cut
+
+
+SUCCESSES = {
+    "error": b"<Response><Errors><Error><Code>InternalError</Code><Message>no</Message></Error></Errors></Response>",
+    "empty": b"<Response/>",
+    "a row without its facts": (
+        b'<R xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><instancesSet><item><instanceId>i-1</instanceId></item>'
+        b"</instancesSet><reservationSet><item><instancesSet><item><instanceId>i-1</instanceId></item></instancesSet>"
+        b"</item></reservationSet></R>"
+    ),
+}
+
+
+@pytest.mark.parametrize("what", sorted(SUCCESSES))
+@pytest.mark.parametrize("name", ["launch", "describe", "find", "list_owned"])
+def test_a_success_whose_body_is_none_may_have_taken_effect_and_is_no_fault_of_ours(
+    here: Account, name: str, what: str
+) -> None:
+    provider, machine = begun(here, name)
+    here.fails(CALLS[name].action, times=None, answer=Response(200, SUCCESSES[what], "text/xml"))
+    with pytest.raises(UnavailableError, match="the aws provider failed: KeyError"):
+        CALLS[name].make(provider, machine)
+    afterwards(here, name, provider, machine)
