@@ -124,5 +124,12 @@ class Listener:
         except ObjectStoreError as error:
             watched.heard = replace(before, trouble=error)
             return
+        if _precedes(report, before.report):
+            report = before.report
         same = report == before.report and before.garbled is None and before.read_s > 0.0
         watched.heard = Heard(facts, report, before.since_s if same else now, now)
+
+
+def _precedes(report: NodeReport | None, known: NodeReport | None) -> bool:
+    """Whether a report is earlier than one that is already known: a delayed write has replaced the newer one."""
+    return report is not None and known is not None and report.boot == known.boot and report.beat < known.beat

@@ -343,6 +343,21 @@ def test_silence_is_measured_by_the_readers_own_clock_whatever_the_machine_says_
     until(lambda: (later := report(runtime)) is not None and later.silent_s > found.silent_s)
 
 
+def test_a_report_that_arrives_after_a_later_one_is_neither_news_nor_a_sign_of_life(
+    runtime: NodeRuntime, machine: Machine
+) -> None:
+    machine.introduce()
+    runtime.prepare("run-1", "m")
+    machine.says("run-1", {"state": "training", "step": 3}, order=1)
+    machine.says("run-1", {"state": "finished", "step": 9}, order=1)
+    until(lambda: state(runtime) == "finished")
+    machine.channel.put_report(NodeReport("boot", 1, 1, "run-1", {"state": "training", "step": 3}))
+    until(lambda: (later := report(runtime)) is not None and later.silent_s > 0.0)
+    found = report(runtime)
+    assert found is not None
+    assert (found.state, found.step) == ("finished", 9)
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["the same", "the next"])
 def test_a_machine_whose_report_is_deleted_is_silent(
     runtime: NodeRuntime, open_runtime: Callable[[], NodeRuntime], machine: Machine, late: bool
