@@ -3,8 +3,9 @@
 A price has three separate properties. It is *observed* once a source reports it, and is always kept. It is *payable* if
 machines there are billed at it; an outlier is payable only after a second report confirms it. It is *eligible* if it
 may be chosen; a flagged payable price may not. The first price of an offer, and one that jumped, must also be plausible
-by `Anchors`, unless a second source reports about the same price or a person accepts it. Every price of every source is
-checked here: those of enabled providers, collectors and feeds (`judge`) and those of recorded tables (`replay`).
+by `Anchors`, unless a second source reports about the same price or a person accepts it. A number that is no price,
+such as a negative one, is only flagged. Every price of every source is checked here: those of enabled providers,
+collectors and feeds (`judge`) and those of recorded tables (`replay`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from providers.money import format_usd
 from providers.offer import Offer
 from providers.price import PricePoint
 
+MOST_NANO_USD = 10**18
+"""Per hour. No machine costs so much, and what it would cost in a few hours exceeds the numbers of the store."""
 JUMP = 10
 """A price that changes by more than this factor in one step is an outlier until a second report confirms it."""
 ALIKE = 2
@@ -85,8 +88,8 @@ class Judge:
         offer decides whether the offer may be chosen; earlier prices are only payable.
         """
         of_offer = {offer.id: offer for offer in offers}
+        judged, points = _priced(of_offer, points)
         present = {point.offer_id: point for point in points}
-        judged = Judged([], [])
         for point in sorted(points, key=lambda point: of_offer[point.offer_id].spot):
             offer = of_offer[point.offer_id]
             unconfirmed, jump = self._unconfirmed.pop(offer.id, None), self._outlier(offer, point)
@@ -103,7 +106,7 @@ class Judge:
         judged.flagged[:] = [
             each
             for each in judged.flagged
-            if each.flag is Flag.OUTLIER or present.get(each.subject, each.point) is each.point
+            if each.flag in (Flag.OUTLIER, Flag.MALFORMED) or present.get(each.subject, each.point) is each.point
         ]
         return judged
 
@@ -112,11 +115,11 @@ class Judge:
         an error; only an outlier at the end of its series waits for a second report.
         """
         of_offer = {offer.id: offer for offer in offers}
+        judged, points = _priced(of_offer, points)
         series: dict[str, list[PricePoint]] = defaultdict(list)
         for point in sorted(points, key=lambda point: (point.effective_at_ms, not of_offer[point.offer_id].spot)):
             series[point.offer_id].append(point)
         places = {id(point): (reported, place) for reported in series.values() for place, point in enumerate(reported)}
-        judged = Judged([], [])
         for point in sorted(points, key=lambda point: (point.effective_at_ms, of_offer[point.offer_id].spot)):
             offer, (reported, place) = of_offer[point.offer_id], places[id(point)]
             wrong = (
@@ -190,7 +193,8 @@ class Judge:
         price, on_demand = point.nano_usd_per_hour, self._on_demand.get(_kind(offer))
         if not offer.spot or on_demand is None or price < SPOT_SHARE * on_demand:
             return None
-        text = f"spot {format_usd(price)}/h is {price / on_demand:.1%} of on-demand {format_usd(on_demand)}/h"
+        share = f"{price / on_demand:.1%} of" if on_demand else "not below"
+        text = f"spot {format_usd(price)}/h is {share} on-demand {format_usd(on_demand)}/h"
         return FlaggedFinding(Flag.SPOT_NOT_BELOW_ON_DEMAND, offer.id, text, offer, point)
 
     def _spot_prices_now_wrong(self, on_demand: Offer, reported_anew: Set[str]) -> list[FlaggedFinding]:
@@ -205,6 +209,19 @@ class Judge:
                 del spot[offer.id]
                 flagged.append(wrong)
         return flagged
+
+
+def _priced(offers: Mapping[str, Offer], points: Sequence[PricePoint]) -> tuple[Judged, list[PricePoint]]:
+    """The points whose numbers are prices, and a result with the flags of the others."""
+    judged, priced = Judged([], []), list[PricePoint]()
+    for point in points:
+        price = point.nano_usd_per_hour
+        if type(price) is int and 0 <= price <= MOST_NANO_USD:
+            priced.append(point)
+        else:
+            text = f"{price!r:.60} nano-USD per hour is not a price from 0 to {format_usd(MOST_NANO_USD)}/h"
+            judged.flagged.append(FlaggedFinding(Flag.MALFORMED, point.offer_id, text, offers[point.offer_id]))
+    return judged, priced
 
 
 def _kind(offer: Offer) -> Kind:

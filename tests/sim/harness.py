@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.model import Job, JobSpec, Run, Step, TrainSpec
+from providers.base import Provider
 from providers.fake import Behaviour
 from providers.hardware import GIB
 from providers.money import usd
@@ -47,11 +48,19 @@ class SimulatedInstallation(rig.SimulatedInstallation):
         overrides: dict[str, object] | None = None,
         catalog: Any = CATALOG,
         stride_s: float = STRIDE_S,
+        connect: Callable[[rig.SimulatedInstallation], Provider] | None = None,
     ) -> None:
         self.stride_s = stride_s
         settings = {"policy.min_dwell_s": 10.0, **(overrides or {})}
         super().__init__(
-            folder, database, catalog=catalog, seed=seed, behaviour=behaviour, timings=PACE, overrides=settings
+            folder,
+            database,
+            catalog=catalog,
+            seed=seed,
+            behaviour=behaviour,
+            timings=PACE,
+            overrides=settings,
+            connect=connect,
         )
 
     def submit(self, name: str = "job", steps: int = 20, **fields: Any) -> Job:

@@ -134,7 +134,9 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             continue  # the next control plane asks again
         known = {each.id: each for each in described}
         if known.keys() == {*run.instance_ids} and not any(each.alive for each in described):
-            ended.append((run, [as_described(each, known[each.instance_id or ""], now) for each in run.machines]))
+            trained = run.training_from_ms is not None
+            machines = [as_described(m, known[m.instance_id or ""], now, trained=trained) for m in run.machines]
+            ended.append((run, machines))
     last_ms = max((each.billed_to_ms or now for _, machines in ended for each in machines), default=now)
     _wait_until(installation, last_ms)
     collect(installation, leadership, ask)
@@ -146,16 +148,18 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             settle(installation, leadership, run, machines)
 
 
-def as_described(machine: Member, instance: Instance | None, gone_ms: int) -> Member:
+def as_described(machine: Member, instance: Instance | None, gone_ms: int, *, trained: bool) -> Member:
     """A machine that is gone, with the interval for which its provider bills it. If the provider no longer knows the
     machine or its end, it is billed at most until it was found to be gone. That instant must be the same each time:
-    prices are never known up to now."""
+    prices are never known up to now. One that `trained` is billed from when it began, even if the provider no longer
+    says so."""
     if machine.instance_id is None:
         return machine
     if instance is None:
         return replace(machine, billed_to_ms=gone_ms)
     ended_ms = gone_ms if instance.billed_to_ms is None else instance.billed_to_ms
-    return replace(machine, billed_from_ms=instance.billed_from_ms, billed_to_ms=ended_ms)
+    began_ms = machine.billed_from_ms if trained and instance.billed_from_ms is None else instance.billed_from_ms
+    return replace(machine, billed_from_ms=began_ms, billed_to_ms=ended_ms)
 
 
 def _wait_until(installation: Installation, at_ms: int) -> None:

@@ -1,4 +1,8 @@
-"""Launched: the calls and tokens that launched machines, and the machines and offer that a run got."""
+"""Launched: the calls and tokens that launched machines, and the machines and offer that a run got.
+
+An answer to a launch counts only if it names as many machines as were requested. After any other answer it is unclear
+what was launched, so the launch is repeated with its token, like one without an answer.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from orchestrator.model import Member, Migration, Run
 from orchestrator.store import Tx
 from providers.base import Landed, LaunchSpec
+from providers.errors import FormatError, UnavailableError
 
 MOST_NAMED = 4
+_ASKED_AGAIN = "Tradewind asks again with the same token"
 
 
 def named(instance_ids: Sequence[str]) -> str:
@@ -25,6 +31,21 @@ def launch_key(migration: Migration) -> str:
 def at_its_offer(launch: Callable[[LaunchSpec], Sequence[str]], spec: LaunchSpec) -> Landed:
     """The result of a launch that names a single offer. Raises ProviderError."""
     return Landed(spec.offer_id, tuple(launch(spec)))
+
+
+def answered(launch: Callable[[LaunchSpec], Landed], spec: LaunchSpec) -> Landed:
+    """The result of a launch. Raises ProviderError; UnavailableError for an answer that does not name its machines."""
+    try:
+        landed = launch(spec)
+    except FormatError as error:  # an answer that cannot be read does not say that nothing was launched
+        raise UnavailableError(str(error), hint=_ASKED_AGAIN) from error
+    ids = landed.instance_ids
+    if len(ids) != spec.count or len(set(ids)) != spec.count or not all(each and each.isprintable() for each in ids):
+        raise UnavailableError(
+            f"the answer to a launch names the machines {ids!r:.200}, but {spec.count} were requested",
+            hint=_ASKED_AGAIN,
+        )
+    return landed
 
 
 def land(tx: Tx, migration: Migration, landed: str) -> str:
@@ -55,5 +76,5 @@ def launch_tokens(run: Run, runs: Iterable[Run], migrations: Iterable[Migration]
 
 def with_machines(run: Run, instance_ids: Sequence[str]) -> list[Member]:
     """The run's machines, with these filling the places of unknown ones."""
-    fresh = iter([each for each in instance_ids if each not in run.instance_ids])
+    fresh = iter(dict.fromkeys(each for each in instance_ids if each not in run.instance_ids))
     return [each if each.instance_id is not None else Member(next(fresh, None)) for each in run.machines]

@@ -106,7 +106,8 @@ def accept(ctx: Context, provider: Provider, instance: Instance, answer: Answer[
     """Use an answer about a machine, unless a later query was already answered."""
     if answer.asked_s < ctx.pacing.get(_seen(instance.id), -math.inf):
         return
-    if (wrong := impossible(instance, answer.asked_ms)) is not None:  # its last valid answer remains
+    wrong = impossible(instance, answer.asked_ms, _requested_ms(ctx, instance.id))
+    if wrong is not None:  # its last valid answer remains
         strike(ctx, Compartment.DESCRIBE, ValueError(wrong), None, f"{provider.name} {instance.id}")
         return
     if not instance.alive and not ctx.is_gone(instance.id):
@@ -130,15 +131,27 @@ def _tokens(ctx: Context, run: Run) -> list[str]:
     return launch_tokens(run, runs, moves)
 
 
-def impossible(instance: Instance, now_ms: int) -> str | None:
-    """Why a reported billing interval is impossible, so that it is not used; None if it is possible."""
-    for name in ("billed_from_ms", "billed_to_ms"):
+def _requested_ms(ctx: Context, instance_id: str) -> int | None:
+    """When a machine was requested (market time); None if that is not known here."""
+    runs = [run for run in ctx.work.runs if instance_id in run.instance_ids]
+    first = min(runs, key=lambda run: run.created_at_ms, default=None)
+    return None if first is None or first.machine_from_ms is not None else first.created_at_ms
+
+
+def impossible(instance: Instance, now_ms: int, requested_ms: int | None = None) -> str | None:
+    """Why a machine's reported times are impossible, so that the answer is not used; None if they are possible. Clocks
+    may differ by DAY_MS. `requested_ms`: when it was requested, if known."""
+    for name in ("billed_from_ms", "billed_to_ms", "notice_deadline_ms"):
         at_ms = getattr(instance, name)
         if at_ms is None:
             continue
         if type(at_ms) is not int or not now_ms - LONGEST_BILL_MS <= at_ms <= now_ms + DAY_MS:
             return f"{name} is {at_ms!r}, but the time is {now_ms}"
     begin_ms, end_ms = instance.billed_from_ms, instance.billed_to_ms
+    if begin_ms is None and instance.state is InstanceState.RUNNING:
+        return "it is running, but billed from no time"
+    if begin_ms is not None and requested_ms is not None and begin_ms < min(requested_ms, now_ms) - DAY_MS:
+        return f"it is billed from {begin_ms}, but it was requested at {requested_ms}"
     if begin_ms is not None and end_ms is not None and end_ms < begin_ms:
         return f"it is billed from {begin_ms} to {end_ms}"
     return None

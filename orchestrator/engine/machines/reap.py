@@ -100,7 +100,10 @@ def _close_books(ctx: Context, run: Run) -> bool:
     if _settle(ctx, run):
         return True
     provider = ctx.installation.providers.get(provider_of(run.offer_id))
-    if provider is None or poll_prices(ctx, provider, SETTLE_EVERY_S) is None:
+    if provider is None:
+        return False
+    poll = partial(poll_prices, ctx, provider, SETTLE_EVERY_S)
+    if contained(ctx, Compartment.COLLECT, poll, None, about=provider.name) is None:
         return False
     return _settle(ctx, run)  # its last prices were not known yet
 
@@ -167,5 +170,8 @@ def _find_out(ctx: Context, run: Run) -> bool:
 
 def _settle(ctx: Context, run: Run) -> bool:
     gone_ms = ctx.now_ms - round(ctx.waited_s(f"gone/{run.id}") * 1000 * ctx.installation.clock.factor)
-    ended = [as_described(each, ctx.instances.get(each.instance_id or ""), gone_ms) for each in run.machines]
+    trained = run.training_from_ms is not None
+    ended = [
+        as_described(each, ctx.instances.get(each.instance_id or ""), gone_ms, trained=trained) for each in run.machines
+    ]
     return settle(ctx.installation, ctx.leadership, run, ended)

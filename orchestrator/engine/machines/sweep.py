@@ -2,8 +2,9 @@
 
 A machine launched by this store, according to its token, is assigned to the run that it was rented for, so that its
 cost is booked, and is ended like any other; at once if that run cannot be read. The same applies to a machine that was
-assumed gone. Any other machine is reported and left alone: it was rented by another copy of the store, which may need
-it, or after the backup that was restored here. It ends by itself unless another control plane renews it.
+assumed gone. A machine that a launch made in addition to those of its run is ended and reported, because its cost can
+be booked on no run. Any other machine is reported and left alone: it was rented by another copy of the store, which may
+need it, or after the backup that was restored here. It ends by itself unless another control plane renews it.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from orchestrator.engine.context import ACTOR, Context
 from orchestrator.engine.inputs.snapshot import left_out
 from orchestrator.engine.machines.launched import land_found, with_machines
 from orchestrator.errors import RowError
-from orchestrator.model import Event, Run
+from orchestrator.model import Event, Member, Run
 from orchestrator.store import Tx
 from providers.base import Landed, Provider
 from providers.errors import ProviderError
-from providers.instance import Instance
+from providers.instance import Instance, InstanceState
 from providers.offer import provider_of
 
 UNKNOWN = "instance.unknown"
+SURPLUS = "instance.surplus"
 SWEEP_EVERY_S = 5.0
 SWEEP_EVERY_LOOKS = 10
 """The cost of listing all regions for a provider, as a multiple of the cost of polling one."""
@@ -102,14 +104,55 @@ def _left_over(ctx: Context, provider: Provider, instance: Instance, run: Run | 
     has_it = run is not None and instance.id in run.instance_ids
     if run is not None and has_it and run.billed_to_ms is not None:
         return _came_back(ctx, provider, instance, run)
-    if run is not None and (run.end is None or (has_it and _is_at(provider, run))):
-        return False  # its migration is about to launch with the same token, or engine.machines.reap ends it
-    if run is not None and not has_it and not run.complete:
-        adopt(ctx, run, instance.token, Landed(instance.offer_id, (instance.id,)))
+    if run is not None and has_it and (run.end is None or _is_at(provider, run)):
+        return False  # it is in use, or engine.machines.reap ends it
+    if run is not None and run.end is None and not _is_up(ctx, run):
+        return False  # its migration is about to launch with the same token, or does not know its machine yet
+    room = None if run is None or has_it or run.end is None else _without_phantoms(ctx, run)
+    if room is not None and not room.complete:
+        adopt(ctx, room, instance.token, Landed(instance.offer_id, (instance.id,)))
     else:
+        if run is not None and not has_it:
+            _surplus(ctx, provider, instance, run)
         key, end = f"terminate/{instance.id}", partial(provider.terminate, instance.id)
         ctx.ask(key, place_of(instance.offer_id), end)  # asked again by the next sweep
     return True
+
+
+def _is_up(ctx: Context, run: Run) -> bool:
+    """Whether all machines of a run are known and up."""
+    known = [ctx.instances.get(each) for each in run.instance_ids]
+    return run.complete and all(each is not None and each.state is InstanceState.RUNNING for each in known)
+
+
+def _without_phantoms(ctx: Context, run: Run) -> Run:
+    """The run without machines that its launch named, but that never existed: they are gone and were never billed."""
+    machines = tuple(
+        Member() if each.billed_from_ms is None and _is_phantom(ctx, each) else each for each in run.machines
+    )
+    if len(machines) > 1:
+        return replace(run, members=machines)
+    return replace(run, instance_id=machines[0].instance_id)
+
+
+def _is_phantom(ctx: Context, machine: Member) -> bool:
+    if machine.instance_id is None:
+        return False
+    not_there = machine.instance_id in ctx.instances and ctx.instances[machine.instance_id] is None
+    return not_there or machine.billed_to_ms is not None
+
+
+def _surplus(ctx: Context, provider: Provider, instance: Instance, run: Run) -> None:
+    """Report, once, a machine for which no run can be billed."""
+    if (reported := f"surplus:{provider.name}:{instance.id}") in ctx.pacing:
+        return
+    ctx.pacing[reported] = ctx.installation.clock.monotonic_s()
+    message = (
+        f"ending {instance.id} ({instance.offer_id}), which {provider.name} launched in addition to the machines that "
+        "were requested: the ledger does not contain its cost"
+    )
+    with ctx.write() as tx:
+        ctx.event(tx, SURPLUS, message, tx.outline(run.job_id), run=run, instance_id=instance.id)
 
 
 def _is_at(provider: Provider, run: Run) -> bool:

@@ -6,6 +6,7 @@ The intent, a row with a deterministic token, is stored before the launch.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +15,7 @@ from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import perf, profiled_bytes
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
-from orchestrator.engine.machines.launched import at_its_offer, land, launch_key, named, with_machines
+from orchestrator.engine.machines.launched import answered, at_its_offer, land, launch_key, named, with_machines
 from orchestrator.engine.machines.renewals import covered_s
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.disk import disk_gb
@@ -77,10 +78,10 @@ def provision(ctx: Context, move: Move) -> bool:
         if counted is None:
             return False
         spec = launch_spec(ctx, counted, move.job, user_data)
-        call = partial(at_its_offer, provider.launch, spec)
+        call: Callable[[LaunchSpec], Landed] = partial(at_its_offer, provider.launch)
         if spec.also and isinstance(provider, LaunchesAnywhere):
-            call = partial(provider.launch_any, spec)
-        answer = ctx.begin(key, place_of(migration.offer_id), call)
+            call = provider.launch_any
+        answer = ctx.begin(key, place_of(migration.offer_id), partial(answered, call, spec))
     return answer is not None and _launched(ctx, move, answer)
 
 
