@@ -11,6 +11,9 @@ from fnmatch import fnmatchcase
 from orchestrator.market.listing import Listing, Shape, Site
 from providers.base import Covered, Quota
 
+MOST_UNITS = 10**15
+"""Of any quota: more would limit nothing, and exceeds the numbers of the market's columns. Clouds state the largest
+number that they have for a quota without a limit."""
 QuotaName = tuple[str, Quota]
 """A provider, and one of its quotas."""
 Rooms = Mapping[int, tuple["Room", ...]]
@@ -38,7 +41,7 @@ class Room:
     @property
     def units(self) -> int:
         """The units that are left."""
-        return max(self.quota.limit - self.quota.used - self.taken, 0)
+        return min(max(self.quota.limit - self.quota.used - self.taken, 0), MOST_UNITS)
 
     @property
     def left(self) -> int:
@@ -48,7 +51,7 @@ class Room:
     @property
     def most(self) -> int:
         """How many machines may be rented at once if none is in use."""
-        return max(self.quota.limit, 0) // self.each
+        return min(max(self.quota.limit, 0), MOST_UNITS) // self.each
 
     def why(self, machines: int) -> str:
         """Why this number of machines cannot be rented now."""

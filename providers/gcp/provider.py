@@ -224,9 +224,10 @@ class GcpProvider:
         """The limits of vCPUs and GPUs that machines of the configured types count against: those of the configured
         regions, and those of the project."""
         types = self._settings.machine_types
-        found = [quota for region in self._regions() for quota in quotas.in_region(region, types)]
-        project = self._connections.ask("ProjectsClient", "get")
-        return found + quotas.in_project(self._connections.project, project, types)
+        with converted():
+            found = [quota for region in self._regions() for quota in quotas.in_region(region, types)]
+            project = self._connections.ask("ProjectsClient", "get")
+            return found + quotas.in_project(self._connections.project, project, types)
 
     def classify(self, error: BaseException) -> ProviderError:
         """See providers.gcp.codes; ProviderErrors unchanged."""

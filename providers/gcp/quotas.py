@@ -18,6 +18,8 @@ from providers.base import Covered, Quota
 from providers.errors import UnavailableError
 from providers.gcp.codes import ALL_REGIONS, MORE_QUOTA
 
+UNLIMITED = 10**15
+"""Units. GCP may state infinity for a quota without a limit."""
 SPOT = "PREEMPTIBLE_"
 _CARDS = {
     "A100": ("a2-highgpu-*", "a2-megagpu-*"),
@@ -94,4 +96,5 @@ def _concerns(covers: Covered, types: Types) -> bool:
 
 
 def _quota(row: Any, scope: str, covers: Covered) -> Quota:
-    return Quota(row.metric, scope, int(row.limit), min(int(row.usage), int(row.limit)), covers, MORE_QUOTA)
+    limit = int(min(row.limit, UNLIMITED))
+    return Quota(row.metric, scope, limit, int(min(row.usage, limit)), covers, MORE_QUOTA)

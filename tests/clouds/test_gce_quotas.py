@@ -16,6 +16,7 @@ from orchestrator.installation import Installation, open_installation
 from orchestrator.market import Room
 from providers.base import Covered, LimitsByQuota, Quota
 from providers.errors import QuotaError, UnavailableError
+from providers.gcp.quotas import UNLIMITED
 from tests.clouds.compute import PROJECT
 from tests.clouds.gce_project import A2, E2, ON_DEMAND, SPOT, Project, spec
 
@@ -99,6 +100,20 @@ def test_more_may_be_in_use_than_is_allowed_and_a_negative_limit_is_none(project
     lists.quotas = lambda _: [{"metric": "CPUS", "limit": 24.0, "usage": 30.0}]
     found = quotas(project, "n1-standard-8")
     assert {name: (each.limit, each.used) for name, each in found.items()} == {"CPUS": (24, 24)}
+
+
+@pytest.mark.parametrize("limit", ["Infinity", 9.3e18, 1e300])
+def test_a_quota_without_a_limit_hides_no_other_quota(project: Project, limit: object) -> None:
+    lists = project.gce.lists
+    lists.quotas = lambda _: [
+        {"metric": "CPUS", "limit": limit, "usage": 30.0},
+        {"metric": "N2_CPUS", "limit": 8.0, "usage": 0.0},
+    ]
+    found = quotas(project, "n1-standard-8", "n2-standard-4")
+    assert {name: (each.limit, each.used) for name, each in found.items()} == {
+        "CPUS": (UNLIMITED, 30),
+        "N2_CPUS": (8, 0),
+    }
 
 
 # --- plans ---

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from orchestrator.model import Resources
-from providers.base import Landed, LaunchSpec
+from providers.base import Landed, LaunchSpec, Quota
 from providers.errors import FormatError
 from providers.instance import Instance, InstanceState
 from providers.price import PricePoint
 from tests import rig
 from tests.rig.crash_points import MortalProvider
-from tests.sim.harness import EXPENSIVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, EXPENSIVE, SimulatedInstallation, check_truth
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -43,6 +43,9 @@ class Liar(MortalProvider):
 
     def price_history(self, since_ms: int) -> Sequence[PricePoint]:
         return self._altered("prices", super().price_history(since_ms))  # type: ignore[no-any-return]
+
+    def quotas(self) -> Sequence[Quota]:
+        return self._altered("quotas", super().quotas())  # type: ignore[no-any-return]
 
     def _altered(self, call: str, answer: Any) -> Any:
         return self.lies[call](answer) if call in self.lies else answer
@@ -230,4 +233,25 @@ def test_one_price_that_is_none_does_not_hide_the_others(home: SimulatedInstalla
     home.until_state(job, "finished")
     assert [flag.subject for flag in home.read(lambda tx: tx.open_flags("malformed", limit=9))] == [EXPENSIVE.id]
     home.settle()
+    check_truth(home)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"limit": 2**63}, {"limit": 10**30}, {"used": -(10**30)}, {"limit": -(10**30)}],
+    ids=["beyond 64 bits", "huge", "less than nothing in use", "less than none"],
+)
+def test_a_quota_of_any_size_stops_neither_plans_nor_the_control_plane(
+    install: Callable[..., SimulatedInstallation], lies: Lies, fields: dict[str, Any]
+) -> None:
+    home = install(connect=lies.connect, behaviour=replace(BRISK, max_instances=5))
+    first = home.submit("first", steps=40)
+    home.until_step(first, 3)
+    lies["quotas"] = each(**fields)
+    second = home.submit("second", steps=20)
+    home.run_for(30)
+    lies.clear()
+    home.until_state(second, "finished")
+    home.settle()
+    assert not home.read(lambda tx: tx.events(kinds=("engine.fault", "job.quarantined")))
     check_truth(home)
