@@ -23,7 +23,7 @@ EVENT_KINDS: frozenset[str] = frozenset(
         *("migration.asked", "migration.blocked"),
         *("standby.decided", "standby.waits", "standby.promoted"),
         *("placement.wasted", "move.wasted", "standby.wasted"),
-        *(f"instance.{name}" for name in ("notice", "adopted", "returned", "surplus", "unknown")),
+        *(f"instance.{name}" for name in ("notice", "adopted", "other_offer", "returned", "surplus", "unknown")),
         *("plan.decided", "site.unavailable", "egress.estimated", "command.refused", "engine.fault"),
         *("group.budget", "price.accepted", "ledger.corrected", "store.pruned"),
     }

@@ -15,7 +15,7 @@ from providers.instance import Instance, InstanceState
 from providers.price import PricePoint
 from tests import rig
 from tests.rig.crash_points import MortalProvider
-from tests.sim.harness import BRISK, EXPENSIVE, SimulatedInstallation, check_truth
+from tests.sim.harness import BRISK, CHEAP, EXPENSIVE, SimulatedInstallation, check_truth
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -254,4 +254,16 @@ def test_a_quota_of_any_size_stops_neither_plans_nor_the_control_plane(
     home.until_state(second, "finished")
     home.settle()
     assert not home.read(lambda tx: tx.events(kinds=("engine.fault", "job.quarantined")))
+    check_truth(home)
+
+
+def test_a_machine_of_another_offer_than_was_requested_is_reported_once_because_its_price_is_uncertain(
+    home: SimulatedInstallation, lies: Lies
+) -> None:
+    lies["describe"] = each(offer_id=EXPENSIVE.id)
+    job = home.submit(steps=20)
+    home.until_state(job, "finished")
+    home.settle()
+    (event,) = home.events(job, "instance.other_offer")
+    assert f"is {EXPENSIVE.id} according to its provider, but {CHEAP.id} was requested" in event.message
     check_truth(home)

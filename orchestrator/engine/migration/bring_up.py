@@ -250,6 +250,7 @@ def ready(ctx: Context, move: Move) -> bool:
             tx.set_machines(target.id, machines)
     if instance.state is not InstanceState.RUNNING or not ctx.runtime.joined(instance.token, target.nodes):
         return False
+    _compare(ctx, move)
     setup = trainer_spec.setup_spec(ctx, target, move.job)
     unheard = report is None or report.state == "absent"
     if unheard or (setup is not None and report is not None and report.state == "starting"):
@@ -280,6 +281,22 @@ def ready(ctx: Context, move: Move) -> bool:
     if report.fetched_bytes:
         message += f"; it has already fetched {report.fetched_bytes / 1e6:,.1f} MB of the checkpoint"
     return step(ctx, move, Step.CHECKPOINT, message, state="starting")
+
+
+def _compare(ctx: Context, move: Move) -> None:
+    """Report, once, machines of another offer than the one whose price is booked for them."""
+    offer_id = move.target.offer_id
+    for instance_id in move.target.instance_ids:
+        instance = ctx.instances.get(instance_id)
+        if instance is None or instance.offer_id.casefold() == offer_id.casefold():
+            continue
+        if ctx.due(f"other-offer/{instance_id}", math.inf):
+            message = (
+                f"{instance_id} is {instance.offer_id} according to its provider, but {offer_id} was requested: the "
+                f"ledger has the price of {offer_id}, so compare it with the bill"
+            )
+            with ctx.write() as tx:
+                ctx.event(tx, "instance.other_offer", message, move.job, run=move.target, instance_id=instance_id)
 
 
 def _source_can_go_on(ctx: Context, move: Move) -> bool:
