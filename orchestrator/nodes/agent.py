@@ -174,8 +174,8 @@ class Agent:
         self._noticed: Announced | None = None
         self._beat = 0
         self._urgent: tuple[object, ...] = ()
-        self._told: object = None
-        self._told_at = self._leased_at = self._eager_until = 0.0
+        self._reported: object = None
+        self._reported_at = self._leased_at = self._eager_until = 0.0
         self._renewed_at = time.monotonic()
 
     def introduce(self, token: str, ray: str = "") -> bool:
@@ -235,8 +235,8 @@ class Agent:
         self._attempt(lambda: self._access.refresh(self._channel.access))
         began = time.monotonic()
         heard = self._attempt(self._listen)
-        told = self._attempt(lambda: self._report(began))
-        if heard and told:
+        reported = self._attempt(lambda: self._report(began))
+        if heard and reported:
             self._renewed_at = max(self._renewed_at, began - self._unheard_s())
 
     def _unheard_s(self) -> float:
@@ -372,14 +372,14 @@ class Agent:
         news = {} if said is None else said
         urgent = (number, run_id, news.get("state"), news.get("manifest"), deadline_s)
         steady = {name: value for name, value in news.items() if name not in _VOLATILE}
-        pause_s = self._pace.news_s if steady != self._told else self._pace.beat_s
-        if urgent == self._urgent and now - self._told_at < pause_s:
+        pause_s = self._pace.news_s if steady != self._reported else self._pace.beat_s
+        if urgent == self._urgent and now - self._reported_at < pause_s:
             return
         if urgent != self._urgent:
             self._eager_until = now + EAGER_S
         self._beat += 1
         self._channel.put_report(NodeReport(self._boot, self._beat, number, run_id, said, ago_s))
-        self._urgent, self._told, self._told_at = urgent, steady, now
+        self._urgent, self._reported, self._reported_at = urgent, steady, now
 
     def _carry_notice(self) -> None:
         """Pass a preemption notice, or a warning before it, on to the run, once."""

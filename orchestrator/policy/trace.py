@@ -134,9 +134,9 @@ def _of_running(
     first = None if decided.offer_id is None else market.row(decided.offer_id)
     current, order = forecast.pool.current, ranking.order.tolist()
     rows = [row for row in dict.fromkeys([first, *order[: MOST_OPTIONS - 1], current]) if row is not None]
-    told = (*facts, ("decision", decided.reason))
+    stated = (*facts, ("decision", decided.reason))
     if current is None or ranking.mode != "safe" or ranking.rejection_reasons[current] != NONE:
-        return _ranked(demand, forecast, ranking, market, told, rows)
+        return _ranked(demand, forecast, ranking, market, stated, rows)
     moves = f"must gain {limits.move_margin:g} times their cost, and {limits.min_gain:.0%} of the cost of staying"
     objective = demand.job.spec.objective
     values = [
@@ -147,7 +147,7 @@ def _of_running(
         )
         for row in rows
     ]
-    return Trace(BY_GATE, (*told, ("moves", moves)), _options(forecast, ranking, market, rows, values))
+    return Trace(BY_GATE, (*stated, ("moves", moves)), _options(forecast, ranking, market, rows, values))
 
 
 def _ranked(

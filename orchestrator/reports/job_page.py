@@ -92,9 +92,9 @@ def job_page(installation: Installation, ref: str) -> JobPage:
         runs = [each.run for each in row.runs]
         about = _facts(tx, runs, view.migrations, {at.id: at.placements[0] for at in plans}, now)
         newest = plans[-1] if plans else None
-        told = None
+        decision = None
         if newest is not None:
-            (told,) = decisions_of(tx, newest.placements[:1], {job_id: job})
+            (decision,) = decisions_of(tx, newest.placements[:1], {job_id: job})
         events = tx.events(job_id=job_id, limit=EVENTS, newest_first=True)
         entries = tx.entries(job_id=job_id)
     return JobPage(
@@ -104,7 +104,7 @@ def job_page(installation: Installation, ref: str) -> JobPage:
         error=(facts.error or "").strip() if job.state == "failed" else "",
         first=_first(plans[0].at_ms, plans[0].placements[0]) if plans else None,
         facts=about,
-        decision=told,
+        decision=decision,
         decided_at_ms=None if newest is None else newest.at_ms,
         plan_id=None if newest is None else newest.id,
         migrations=view.migrations,

@@ -22,7 +22,7 @@ from orchestrator.store import CostFilter, JobFilter, SavingSum, Tx
 RUNNING_SHOWN = 8
 HIGHLIGHTS = 8
 RECENT_EVENTS = 600
-_TOLD = (
+_HIGHLIGHTED = (
     "job.submitted",
     "job.finished",
     "job.failed",
@@ -158,8 +158,8 @@ def _saving(baseline: Baseline, sums: list[SavingSum]) -> Saving:
 
 
 def _expected(views: tuple[JobView, ...], now_ms: int) -> Expected:
-    told = [(each, each.forecast) for each in views]
-    known = [(each, forecast) for each, forecast in told if forecast is not None]
+    forecasts = [(each, each.forecast) for each in views]
+    known = [(each, forecast) for each, forecast in forecasts if forecast is not None]
     within = [
         (each, each.paid_nano_usd + _from_now_nano_usd(each, forecast, now_ms))
         for each, forecast in known
@@ -192,12 +192,12 @@ def _changes(tx: Tx, now_ms: int) -> Changes:
     since = now_ms - DAY_MS
     found = tx.events(limit=RECENT_EVENTS, newest_first=True)
     recent = [each for each in found if each.at_ms >= since]
-    told = [each for each in recent if each.kind in _TOLD]
+    highlights = [each for each in recent if each.kind in _HIGHLIGHTED]
     return Changes(
         counts=Counter(each.kind for each in recent),
         spent_nano_usd=_spent(tx, since, now_ms),
         before_nano_usd=_spent(tx, since - DAY_MS, since),
-        highlights=tuple(told[:HIGHLIGHTS]),
+        highlights=tuple(highlights[:HIGHLIGHTS]),
         more=len(recent) == RECENT_EVENTS,
     )
 

@@ -51,8 +51,8 @@ _ERROR = {
 }
 _PROBLEMS = {400: "invalid", 404: "not found", 409: "not possible", 422: "invalid", 503: "the store does not answer"}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"description": told, "content": {"application/json": {"schema": _ERROR}}}
-    for status, told in _PROBLEMS.items()
+    status: {"description": description, "content": {"application/json": {"schema": _ERROR}}}
+    for status, description in _PROBLEMS.items()
 }
 """The error responses of JSON and CSV addresses, for OpenAPI."""
 LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]*)?", re.IGNORECASE)
@@ -183,7 +183,7 @@ def _open_to_all(request: Request) -> bool:
 
 def _problem(site: Site, request: Request, error: Exception) -> Response:
     """An error as a page, or as JSON for JSON and CSV addresses."""
-    status, title, what, hint = _told(error)
+    status, title, what, hint = _problem_of(error)
     if status == 500:
         log.error("%s failed", request.url.path, exc_info=error)
     if request.url.path.endswith((".json", ".csv")):
@@ -204,7 +204,7 @@ def _problem(site: Site, request: Request, error: Exception) -> Response:
     )
 
 
-def _told(error: Exception) -> tuple[int, str, str, str]:
+def _problem_of(error: Exception) -> tuple[int, str, str, str]:
     """(status, title, problem, remedy)."""
     if isinstance(error, NotFoundError):
         return 404, "Not found", _sentence(error), error.hint

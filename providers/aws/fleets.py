@@ -240,24 +240,24 @@ def refusal(errors: Sequence[Mapping[str, Any]]) -> ProviderError:
     the reason that they share. If reasons differ or are unknown, only requests for one offer at a time can tell them
     apart.
     """
-    told: list[ProviderError] = []
+    reasons: list[ProviderError] = []
     for each in errors:
         code, text = str(each.get("ErrorCode", "")), str(each.get("ErrorMessage", ""))
         meaning = CODES.get(code)
         message = f"CreateFleet: {code}: {text}"
-        told.append(
+        reasons.append(
             ProviderError(message) if meaning is None else meaning.kind(message, hint=meaning.hint, scope=meaning.scope)
         )
-    if not told:
+    if not reasons:
         return CapacityError("CreateFleet: EC2 launched too few machines", scope="zone")
-    messages = "; ".join(dict.fromkeys(str(each) for each in told))
-    for reason in told:
+    messages = "; ".join(dict.fromkeys(str(each) for each in reasons))
+    for reason in reasons:
         if isinstance(reason, CapacityError):
             return CapacityError(messages, hint=reason.hint, scope=reason.scope)
-    for reason in told:
+    for reason in reasons:
         if reason.retryable:
             return reason
-    first, kinds = told[0], {type(each) for each in told}
+    first, kinds = reasons[0], {type(each) for each in reasons}
     if len(kinds) > 1 or not kinds.isdisjoint((ProviderError, PermissionDeniedError)):
         return NotTogetherError(messages, hint=first.hint)
     return first

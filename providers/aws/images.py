@@ -14,11 +14,11 @@ FRESH_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An AMI and the name of its root disk. `told` is its name and description."""
+    """An AMI and the name of its root disk. `text` is its name and description."""
 
     id: str
     root_device: str
-    told: str = ""
+    text: str = ""
 
 
 class Images:
@@ -49,5 +49,5 @@ class Images:
                 hint="correct providers.aws.image in tradewind.toml",
                 scope="region",
             )
-        told = f"{rows[0].get('Name', '')} {rows[0].get('Description', '')}".strip()
-        return Image(image_id, str(rows[0]["RootDeviceName"]), told)
+        text = f"{rows[0].get('Name', '')} {rows[0].get('Description', '')}".strip()
+        return Image(image_id, str(rows[0]["RootDeviceName"]), text)

@@ -203,7 +203,7 @@ class _Region:
             yield "firewall rule for connections between machines", self._admit_members
         for rule in [] if self.group is None else self.group["IpPermissions"]:
             if not self._own(rule):
-                yield f"removal of the firewall rule {_told(rule)}", partial(self._revoke, rule)
+                yield f"removal of the firewall rule {_text_of(rule)}", partial(self._revoke, rule)
         for zone in self.zones:
             if zone not in self.subnets:
                 yield f"subnet in {zone}", partial(self._make_subnet, zone)
@@ -301,7 +301,7 @@ _KINDS = {
 }
 
 
-def _told(rule: Row) -> str:
+def _text_of(rule: Row) -> str:
     sources = [each.get("CidrIp") or each.get("CidrIpv6") for each in (*rule["IpRanges"], *rule.get("Ipv6Ranges", []))]
     sources += [each["GroupId"] for each in rule.get("UserIdGroupPairs", [])]
     port = f" port {rule['FromPort']}" if rule.get("FromPort", -1) >= 0 else ""

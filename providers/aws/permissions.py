@@ -87,16 +87,16 @@ def _image(images: Images, settings: Settings, region: str) -> str:
 def _driver(images: Images, settings: Settings, region: str) -> str:
     """What the image says about the instance families that it supports. AWS's images for training name them, but not
     their driver."""
-    told = images.named(settings.image, region).told
+    text = images.named(settings.image, region).text
     with_gpus = {each: gpu for each in settings.instance_types if (gpu := gpu_of_family(each)[0]) is not None}
-    listed = _FAMILIES.search(told)
+    listed = _FAMILIES.search(text)
     families = re.findall(r"[\w-]+", listed[1]) if listed else []
     if wrong := unlisted(families, with_gpus):
         raise SetupError(
             f"the image says that it is for {', '.join(families)}, not for {', '.join(wrong)}",
             hint="name another image in providers.aws.image, or leave out these types",
         )
-    said = fitness(told, with_gpus.values(), "providers.aws.image", cuda_of_torch())
+    said = fitness(text, with_gpus.values(), "providers.aws.image", cuda_of_torch())
     return f"the image is for {', '.join(families)}; {said}" if families and with_gpus else said
 
 

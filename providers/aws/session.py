@@ -139,8 +139,8 @@ def _refused(error: exceptions.ClientError, in_region: str) -> ProviderError:
         hint = f"enable it: aws account enable-region --region-name {in_region}; or remove it from `regions`"
         return RegionDisabledError(f"{in_region} does not accept this account: {message}", hint=hint)
     if meaning.kind is PermissionDeniedError:
-        told = re.search(r"not authorized to perform: ([a-z0-9]+:[A-Za-z]+)", text)  # a launch needs others, too
-        action = told[1] if told else meaning.action or _action(error.operation_name)
+        denied = re.search(r"not authorized to perform: ([a-z0-9]+:[A-Za-z]+)", text)  # a launch needs others, too
+        action = denied[1] if denied else meaning.action or _action(error.operation_name)
         hint = f"`tradewind doctor --policy aws` prints the whole policy; missing statement: {statement_of(action)}"
         return PermissionDeniedError(message, action=action, hint=hint)
     after_s = retry_after_s(about.get("HTTPHeaders", {})) if meaning.kind is ThrottledError else None

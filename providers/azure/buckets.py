@@ -55,7 +55,7 @@ class Buckets:
             progress(f"storage account {name.partition('/')[0]} is being created in {region}")
             account = self.account(name)
         if account is None or account["properties"].get("provisioningState") != "Succeeded":
-            raise UnavailableError(f"Azure is still creating the storage account of {_told(name)}")
+            raise UnavailableError(f"Azure is still creating the storage account of {_shown(name)}")
         for what, put in self._steps(account, install):
             put()
             progress(f"storage account {account['name']}: {what} was set")
@@ -63,7 +63,7 @@ class Buckets:
             properties = {"publicAccess": "None", "metadata": {MARK: install}}
             path = _path(account, name)
             self._connections.send("PUT", path, _VERSION, {"properties": properties}, **ONCE)
-            progress(f"container {_told(name)} was made in {rows.region_of(account)}")
+            progress(f"container {_shown(name)} was made in {rows.region_of(account)}")
 
     def remove_bucket(self, install: str, name: str, progress: Callable[[str], None]) -> None:
         """See MakesBuckets. Also removes the account if it was made for the installation and holds nothing else."""
@@ -74,13 +74,13 @@ class Buckets:
             of, _, what = name.partition("/")
             command = f"az storage container delete --name {what} --account-name {of} --auth-mode login"
             if _made_for(container) != install:
-                progress(not_ours(_told(name), command))
+                progress(not_ours(_shown(name), command))
                 return
             if (holds := self._contents(account, name)) is not None:
-                progress(not_empty(_told(name), holds, command))
+                progress(not_empty(_shown(name), holds, command))
                 return
-            self._resources.remove(_path(account, name), _VERSION, f"the container {_told(name)}")
-            progress(f"container {_told(name)} was removed")
+            self._resources.remove(_path(account, name), _VERSION, f"the container {_shown(name)}")
+            progress(f"container {_shown(name)} was removed")
         if rows.tags_of(account).get(INSTALL) == install:
             self._remove_account(account, progress)
 
@@ -179,6 +179,6 @@ def _on(properties: _Row, policy: str) -> bool:
     return bool((properties.get(policy) or {}).get("enabled"))
 
 
-def _told(name: str) -> str:
+def _shown(name: str) -> str:
     account, _, container = name.partition("/")
     return f"az://{container} of the storage account {account}"

@@ -106,10 +106,10 @@ def _driver(images: Images, settings: Settings) -> str:
     attached = (each.partition("+")[2].partition("x")[2] for each in settings.machine_types)
     gpus = [canonical_gpu(each) for each in attached if each]
     gpus += [kind.gpu for kind in instance_types(PROVIDER) if kind.name in settings.machine_types]
-    told = (
+    names = (
         f"{settings.image.rpartition('/')[2]} {images.named(settings.image, settings.disk_gb).name.rpartition('/')[2]}"
     )
-    return fitness(told, gpus, "providers.gcp.image", cuda_of_torch())
+    return fitness(names, gpus, "providers.gcp.image", cuda_of_torch())
 
 
 def _count(made: Connections) -> int:

@@ -107,7 +107,7 @@ class BackgroundTogether:
         self._own_part(self._own.leave_off())
         begun, mine, self._name, self._part = self._name, self._part, None, None
         assert mine is not None
-        said = {"name": mine.name and str(mine.name), "took_s": mine.took_s, "error": _told(mine.error)}
+        said = {"name": mine.name and str(mine.name), "took_s": mine.took_s, "error": _document(mine.error)}
         answers = [json.loads(each) for each in self._peers.exchange(json.dumps(said).encode())]
         if (name := answers[0]["name"]) is not None:
             took_s = max(answer["took_s"] for answer in answers)  # they write at the same time
@@ -136,12 +136,12 @@ class BackgroundTogether:
         return all(answer["ready"] for answer in answers)
 
 
-def _told(error: TrainerError | None) -> dict[str, str] | None:
+def _document(error: TrainerError | None) -> dict[str, str] | None:
     return None if error is None else {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
-def _of_other(rank: int, told: dict[str, str]) -> TrainerError:
-    kind, message = _ON_ALL.get(told["kind"]), f"rank {rank}: {told['message']}"
+def _of_other(rank: int, document: dict[str, str]) -> TrainerError:
+    kind, message = _ON_ALL.get(document["kind"]), f"rank {rank}: {document['message']}"
     if kind is None:
-        return PeerLost(f"rank {rank} could not save: {told['kind']}: {told['message']}")
-    return kind(message, hint=told["hint"])
+        return PeerLost(f"rank {rank} could not save: {document['kind']}: {document['message']}")
+    return kind(message, hint=document["hint"])

@@ -115,14 +115,14 @@ class ClientPerFolder:
             try:
                 urllib.request.urlopen(request, timeout=self._timeout_s).close()
             except urllib.error.HTTPError as error:
-                status, told = error.code, error.read(64 << 10).decode(errors="replace")
+                status, text = error.code, error.read(64 << 10).decode(errors="replace")
             else:
                 return
         except (OSError, HTTPException) as error:  # HTTPException: the answer is not HTTP
             raise OSError(f"HTTP error: {error}") from error
         if status == 404:
-            raise FileNotFoundError(f"{path}: {told}")
-        raise OSError(f"status code: {status} {told}")
+            raise FileNotFoundError(f"{path}: {text}")
+        raise OSError(f"status code: {status} {text}")
 
     def _folder(self, path: str) -> str:
         """The URL of the accessible folder that contains an object or another folder."""

@@ -130,10 +130,10 @@ class OwnFolder:
     def _look(self, path: str) -> _Look | None:
         """The look at a path; None if it is not a file, or is gone."""
         try:
-            told = (self._folder / path).lstat()
+            found = (self._folder / path).lstat()
         except FileNotFoundError:
             return None
-        return _Look(told.st_size, told.st_mtime_ns, told.st_ino) if stat.S_ISREG(told.st_mode) else None
+        return _Look(found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
     def _put(self, path: str, look: _Look) -> list[Any] | None:
         """Copy a file; None if it has changed in the meantime or is gone."""

@@ -153,9 +153,9 @@ def logs(
     move, lines have a new prefix.
     """
     with session(ctx, output) as (client, out):
-        told = out.after_ctrl_c(GOES_ON.format(job=job)) if follow else nullcontext()
+        hinting = out.after_ctrl_c(GOES_ON.format(job=job)) if follow else nullcontext()
         nothing = True
-        with told:
+        with hinting:
             if follow:
                 _note_if_nothing_ran(client, out, client.jobs.get(job))
             for line in client.jobs.logs(job, follow=follow, rank=rank):

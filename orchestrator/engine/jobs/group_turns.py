@@ -78,7 +78,7 @@ def _share(ctx: Context, group_id: str, jobs: list[Job]) -> bool:
     took_s = clock.monotonic_s() - begun_s
     ctx.pacing[f"group-turns-after/{group_id}"] = begun_s + took_s / PART
     given = found.given
-    why = {} if given is None else {job_id: _told(group, found, given, job_id) for job_id in given.share}
+    why = {} if given is None else {job_id: _reason(group, found, given, job_id) for job_id in given.share}
     ctx.group_rounds[group_id] = Round(number, seen, given, why, found.parts)
     return given is not None and end_turns(ctx, ctx.group_rounds[group_id], given.give_way)
 
@@ -113,7 +113,7 @@ def _found(ctx: Context, asked: _Asked, last: Parts, rules: GroupRules) -> Group
     return group_turns(demands, asked.past, market, known.perf, known.running, asked.held, rules, last, later)
 
 
-def _told(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:
+def _reason(group: Group, found: GroupTurns, given: Given, job_id: str) -> str:
     """Why a job has its turn or waits for it. The part after the semicolon changes often, and a change of it is not
     reported. So it may be read long after it was written, and describes the state at that time."""
     older = ", from an earlier plan because the solver exceeded its time limit" if found.late else ""

@@ -78,8 +78,8 @@ def charge_s(bucket: Location | None, size_bytes: int, price_nano_usd_per_h: int
     return checkpoint_objects(size_bytes) * write * 3600 / price_nano_usd_per_h
 
 
-def _differs(told: Risk | None, found: Risk) -> bool:
-    if told is None:
+def _differs(known: Risk | None, found: Risk) -> bool:
+    if known is None:
         return True
-    pairs = ((told.losses_per_h, found.losses_per_h), (told.charge_s or 0.0, found.charge_s or 0.0))
+    pairs = ((known.losses_per_h, found.losses_per_h), (known.charge_s or 0.0, found.charge_s or 0.0))
     return any(abs(math.log((one + 1e-3) / (other + 1e-3))) > _CHANGED for one, other in pairs)

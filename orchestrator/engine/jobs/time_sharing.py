@@ -65,7 +65,7 @@ def share_time(ctx: Context) -> bool:
     ctx.pacing["turns-took"] = clock.monotonic_s() - begun_s
     if given is None:
         return False
-    ctx.round = Round(number, seen, given, {job_id: _told(ctx, job_id, given) for job_id in given.share})
+    ctx.round = Round(number, seen, given, {job_id: _reason(ctx, job_id, given) for job_id in given.share})
     return end_turns(ctx, ctx.round, given.give_way)
 
 
@@ -96,7 +96,7 @@ def _usd_per_h(market: Market, offer_id: str) -> float:
     return 0.0 if row is None else max(float(market.price[row]), 0.0) / NANO_USD
 
 
-def _told(ctx: Context, job_id: str, given: Given) -> str:
+def _reason(ctx: Context, job_id: str, given: Given) -> str:
     """Why a job has its turn or waits for it. The part after the semicolon changes often, and a change of it is not
     reported."""
     policy = ctx.installation.config.policy

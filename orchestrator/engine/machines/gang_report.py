@@ -67,8 +67,8 @@ def combined(reports: Sequence[RunReport | None], *, ended_for_s: float = 0.0) -
         return replace(first, silent_s=silent_s)
     excused = ships or (bool(running) and ended_for_s < CAUSE_S)
     if "absent" in states or ("failed" in states and not excused):
-        told = [f"machine {rank}: {each.error}" for rank, each in enumerate(known) if _tells_of_another(each)]
-        return replace(first, state="absent", silent_s=silent_s, error=next(iter(told), None))
+        errors = [f"machine {rank}: {each.error}" for rank, each in enumerate(known) if _tells_of_another(each)]
+        return replace(first, state="absent", silent_s=silent_s, error=next(iter(errors), None))
     if "silent" in states:
         return replace(first, state="silent", silent_s=silent_s)
     behind = min(_ON_THE_WAY.index(each.state) for each in running)

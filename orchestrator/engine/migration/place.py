@@ -208,12 +208,14 @@ def _needs_machine(job: Job, with_notice: Collection[str]) -> bool:
 
 def jobs_with_notice(ctx: Context) -> frozenset[str]:
     """Jobs that train on a machine for which the provider has given a preemption notice."""
-    told = {key for key, each in ctx.instances.items() if each is not None and each.notice_deadline_ms is not None}
+    with_notice = {
+        key for key, each in ctx.instances.items() if each is not None and each.notice_deadline_ms is not None
+    }
     return frozenset(
         run.job_id
         for run in ctx.work.runs
         if run.state in ("training", "quiesced")
-        and (run.id in ctx.announced or not told.isdisjoint(run.instance_ids))
+        and (run.id in ctx.announced or not with_notice.isdisjoint(run.instance_ids))
         and (instance := ctx.instance(run)) is not None
         and instance.notice_deadline_ms is not None
     )

@@ -160,7 +160,7 @@ class Entries:
         )
         findings += self._against_the_group(tree, {each.loc for each in findings})
         for each in findings:
-            if self._is_told(merged, each):
+            if self._is_reported(merged, each):
                 continue
             problem = merged.problem(_about_entries(each) if merged.is_of_entry(each.loc) else each)
             mistakes.add(problem, combination, names_in(merged.tree, each.loc) if each.at == "value" else ())
@@ -200,7 +200,7 @@ class Entries:
         self._alone |= {(id(layer), each.loc, _wrong(each)) for each in findings}
         return layer
 
-    def _is_told(self, merged: Merged, finding: Finding) -> bool:
+    def _is_reported(self, merged: Merged, finding: Finding) -> bool:
         """Whether the finding was already reported for a single layer: the layer of its value or, if it is about a
         section, any layer that has part of the section."""
         alone = [(id(each), finding.loc, _wrong(finding)) in self._alone for each in merged.layers]

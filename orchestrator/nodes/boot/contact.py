@@ -107,19 +107,19 @@ class Contact:
                     return int(answer.status), answer.read(most_bytes)
             except urllib.error.HTTPError as error:
                 with error:
-                    status, told = error.code, error.read(MOST_BYTES)
+                    status, body = error.code, error.read(MOST_BYTES)
         except (OSError, HTTPException) as error:  # the latter for an invalid answer
             raise StoreUnavailable(
                 f"{self._urls.endpoint} does not answer: {error}", hint="the machine tries again"
             ) from error
-        if status in (404, 412) or (status == 403 and method == "GET" and not _EXPIRED.search(told)):
-            return status, told
-        if method == "PUT" and _EXISTS.search(told):
-            return 412, told
-        raise self._refused(status, told)
+        if status in (404, 412) or (status == 403 and method == "GET" and not _EXPIRED.search(body)):
+            return status, body
+        if method == "PUT" and _EXISTS.search(body):
+            return 412, body
+        raise self._refused(status, body)
 
-    def _refused(self, status: int, told: bytes) -> ObjectStoreError:
-        what = f"{self._urls.endpoint} refuses the first contact: {status} {told[:300].decode(errors='replace')}"
+    def _refused(self, status: int, body: bytes) -> ObjectStoreError:
+        what = f"{self._urls.endpoint} refuses the first contact: {status} {body[:300].decode(errors='replace')}"
         if status in (408, 409, 429) or status >= 500:
             return StoreUnavailable(what, hint="the machine tries again")
         return StoreDenied(what, hint="user data is valid for an hour; the control plane orders another machine")

@@ -123,13 +123,13 @@ def _check_clock(config: Config) -> None:
     time."""
     try:
         with urllib.request.urlopen(_request(config, "registered"), timeout=TIMEOUT_S) as answer:
-            told = answer.headers["Date"]
+            date = answer.headers["Date"]
     except urllib.error.HTTPError as error:
-        told = error.headers["Date"]
+        date = error.headers["Date"]
     except (OSError, HTTPException):
         return  # the next request reports it
     try:
-        skew_s = time.time() - parsedate_to_datetime(told).timestamp()  # noqa: TID251
+        skew_s = time.time() - parsedate_to_datetime(date).timestamp()  # noqa: TID251
     except (TypeError, ValueError):
         return
     if abs(skew_s) > MOST_SKEW_S:

@@ -64,8 +64,8 @@ def _costly(account: str, kept: list[ElementTree.Element], *, versions_stay: boo
     change = f"az storage account blob-service-properties update --account-name {account}"
     days = [blob.findtext(".//RemainingRetentionDays") for blob in kept if blob.findtext("Deleted") == "true"]
     if days:
-        told = f" for {days[0]} days or more" if days[0] else ""
-        yield f"the account keeps, and bills, all deleted data{told}", f"{change} --enable-delete-retention false"
+        period = f" for {days[0]} days or more" if days[0] else ""
+        yield f"the account keeps, and bills, all deleted data{period}", f"{change} --enable-delete-retention false"
     if versions_stay and _versions(kept):
         yield (
             "the account keeps, and bills, versions of all deleted or replaced data",

@@ -53,11 +53,11 @@ def _of_all(seen: Inputs, market: Market, bounds: MoveLimits) -> InfeasibleError
                 misfits.append(name)
     if misfits:
         remedies[f"{SEE_WHY}relax what {_listed(misfits, 'jobs')} ask{'' if misfits[1:] else 's'} for"] = None
-    told = "\n".join(_told(reason, names) for reason, names in reasons.items())
-    return InfeasibleError(told, hint="\n".join(remedies)) if reasons else None
+    message = "\n".join(_of_jobs(reason, names) for reason, names in reasons.items())
+    return InfeasibleError(message, hint="\n".join(remedies)) if reasons else None
 
 
-def _told(reason: str, names: Sequence[str]) -> str:
+def _of_jobs(reason: str, names: Sequence[str]) -> str:
     others = f"; the same is true of {_listed(names[1:], 'jobs')}" if names[1:] else ""
     return f"{names[0]}: {reason}{others}"
 

@@ -32,14 +32,14 @@ def explain(installation: Installation, ref: str) -> Explanation:
     """Why a job is where it is, what a plan decided, or why a migration or run was started. Raises NotFoundError."""
     with installation.store.read() as tx:
         if ref.startswith("plan_"):
-            told = _plan(tx, tx.plan(ref))
+            explanation = _plan(tx, tx.plan(ref))
         elif ref.startswith("mig_"):
-            told = _migration(installation, tx, tx.migration(ref))
+            explanation = _migration(installation, tx, tx.migration(ref))
         elif ref.startswith("run_"):
-            told = _run(installation, tx, tx.run(ref))
+            explanation = _run(installation, tx, tx.run(ref))
         else:
-            told = _job(installation, tx, tx.find_job(ref))
-        return replace(told, not_rentable=not_rentable(tx, installation.providers))
+            explanation = _job(installation, tx, tx.find_job(ref))
+        return replace(explanation, not_rentable=not_rentable(tx, installation.providers))
 
 
 def why_paused(job: JobView) -> str:

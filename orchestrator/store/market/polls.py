@@ -136,7 +136,7 @@ _GONE = (
     )
     .group_by(offer.c.provider, offer.c.region, offer.c.instance_type, offer.c.capacity_type, offer.c.source)
 )
-_TOLD_BY_OTHERS = (
+_REPORTED_BY_OTHERS = (
     select(offer.c.id, offer.c.source, func.max(poll_state.c.good_finished_ms))
     .join(poll_state, offer.c.source == poll_state.c.source)
     .where(offer.c.listed, offer.c.source != bindparam("name"), offer.c.id.in_(bindparam("ids", expanding=True)))
@@ -314,7 +314,7 @@ class PollRows(Transaction):
     def reported_by_others(self, source: str, offer_ids: Collection[str]) -> Iterator[ReportedBy]:
         """Those of the offers that a source other than `source` reports with a trusted price."""
         for batch in batches(offer_ids):
-            rows = self._connection.execute(_TOLD_BY_OTHERS, {"name": source, "ids": batch})
+            rows = self._connection.execute(_REPORTED_BY_OTHERS, {"name": source, "ids": batch})
             yield from (ReportedBy(*row) for row in checked("offer", rows, (str, str, int)))
 
     def changes_since(self, seq: int, providers: Collection[str]) -> tuple[int, int]:

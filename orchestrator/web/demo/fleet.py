@@ -335,7 +335,7 @@ class _Writer:
         chosen = next(pair for pair in ranked if pair[1].id == stretch.offer.id)
         others = [pair for pair in ranked if pair[1].id != stretch.offer.id]
 
-        def told(pair: tuple[float, object], reason: str) -> Alternative:
+        def alternative(pair: tuple[float, object], reason: str) -> Alternative:
             per_step, offer = pair
             rate, cost = life.steps_per_s(offer), round(per_step * left * 1.05)  # type: ignore[arg-type]
             return Alternative(
@@ -354,10 +354,10 @@ class _Writer:
                 duration_high_s=left / rate * 1.2,
             )
 
-        best = told(chosen, "")
+        best = alternative(chosen, "")
         cost = best.cost_nano_usd or 0
         rest = tuple(
-            told(
+            alternative(
                 pair,
                 f"costs {pair[0] / chosen[0] - 1:.0%} more per step"
                 if pair[0] >= chosen[0]
@@ -380,7 +380,7 @@ class _Writer:
             finish_at_ms=at_ms + round((best.duration_s or 0) * 1000),
             saving_nano_usd=max(0, round(dear[0] * left) - cost),
             alternatives=(best, *rest),
-            baseline=told(dear, "on demand"),
+            baseline=alternative(dear, "on demand"),
             throughput=Estimate(rate, rate * 0.94, rate * 1.06, "measured on this kind of machine (generated)"),
             would_move_below_nano_usd_per_hour=round(
                 self._demo.price_at(others[0][1].id, at_ms) * 0.8 * chosen[0] / second
@@ -405,10 +405,10 @@ class _Writer:
         per_step = self._demo.price_at(last.offer.id, self._now_ms) / 3600 / life.steps_per_s(last.offer)
         left = life.steps - last.last_step
         cost, time_s = round(per_step * left), left / life.steps_per_s(last.offer)
-        told = JobForecast(
+        forecast = JobForecast(
             self._now_ms, cost, round(cost * 0.94), round(cost * 1.22), time_s, time_s * 0.97, time_s * 1.2, "measured"
         )
-        self._tx.put_forecasts({job.id: told}, self._now_ms)
+        self._tx.put_forecasts({job.id: forecast}, self._now_ms)
 
     def _speeds(self, life: Life) -> Iterable[tuple[str, int, float, int, int]]:
         for stretch in life.stretches:

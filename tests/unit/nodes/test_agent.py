@@ -251,7 +251,7 @@ def test_a_trainer_that_dies_by_itself_is_reported_with_its_status(home: Home) -
 
 def _due(agent: Agent) -> None:
     agent._leased_at = float("-inf")
-    agent._told_at = float("-inf")
+    agent._reported_at = float("-inf")
 
 
 def _back(away: Path, root: Path) -> None:
