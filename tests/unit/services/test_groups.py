@@ -155,9 +155,10 @@ def test_a_group_is_paused_and_resumed_as_a_whole(installation: Installation) ->
     with installation.store.write() as tx:
         tx.set_job_state(first, "paused")
     assert pause_group(installation, "sweep", caller=ME).job_ids == (second,)
-    paused = resume_group(installation, "sweep", caller=ME)
-    assert (paused.command, paused.job_ids) == ("resume", (first,))
-    assert paused.message.startswith("1 job of sweep will resume")
+    resumed = resume_group(installation, "sweep", caller=ME)
+    assert resumed.command == "resume"
+    assert set(resumed.job_ids) == {first, second}, "it takes back a pause that waits for a control plane"
+    assert resumed.message.startswith("2 jobs of sweep will resume")
     again = pause_group(installation, "sweep", caller=ME)
     assert set(again.job_ids) == {first, second}, "it takes back a resume that waits for a control plane"
     for ref in (first, second):
@@ -168,7 +169,7 @@ def test_a_group_is_paused_and_resumed_as_a_whole(installation: Installation) ->
     with installation.store.read() as tx:
         assert [(each.kind, each.job_id) for each in tx.open_commands()] == [
             ("pause", second),
-            ("resume", first),
+            *(("resume", job_id) for job_id in resumed.job_ids),
             *(("pause", job_id) for job_id in again.job_ids),
             ("cancel", first),
             ("cancel", second),
