@@ -385,7 +385,7 @@ plan_placement = Table(
     Column("plan_seq", Number, ForeignKey("plan.seq"), nullable=False),
     Column("job_id", Word, nullable=False),
     Column("acted_on", Boolean, nullable=False),
-    Column("document", LargeBinary, nullable=False),  # JSON, compressed by zlib
+    Column("document", LargeBinary, nullable=False),  # a document; see packed.py
     Index("plan_placement_plan", "plan_seq"),
     Index("plan_placement_job", "job_id", "plan_seq"),
 )
@@ -472,7 +472,7 @@ comparison = Table(
     Column("entries", Integer, nullable=False),  # number of ledger entries whose sum is the amount paid
     Column("baseline_nano_usd", Number),  # NULL: the job is left out; left_out says why
     Column("left_out", Prose, nullable=False),
-    Column("inputs", Text),
+    Column("inputs", Text),  # a document; see packed.py
     UniqueConstraint("job_id", "version", "baseline", name="comparison_once"),
 )
 

@@ -12,10 +12,12 @@ from typing import Any
 
 from sqlalchemy import Row, bindparam, func, select, update
 
+from orchestrator.errors import UnreadableRowError
 from orchestrator.formats.codec import Codec
 from orchestrator.ledger import Comparison, Inputs
 from orchestrator.model import TERMINAL
 from orchestrator.store.market.offers import batches
+from orchestrator.store.packed import packed_text, unpacked_text
 from orchestrator.store.rows import Unreadable, document, record, records, values_of
 from orchestrator.store.schema import UNCOMPARED, UNSETTLED, comparison, job, run
 from orchestrator.store.transaction import Transaction, among
@@ -71,7 +73,7 @@ class ComparisonRows(Transaction):
                 entries=each.entries,
                 baseline_nano_usd=each.baseline_nano_usd,
                 left_out=each.left_out,
-                inputs=None if each.inputs is None else _INPUTS.dumps(each.inputs),
+                inputs=None if each.inputs is None else packed_text(_INPUTS.dumps(each.inputs)),
             )
         for job_id, at_ms in {each.job_id: each.at_ms for each in new}.items():
             self._connection.execute(_MARK, {"of_job": job_id, "now_ms": at_ms})
@@ -103,4 +105,8 @@ def _comparison(row: Row[Any]) -> Comparison:
     found = record(Comparison, "comparison", row, of=row.job_id, inputs=None)
     if row.inputs is None:
         return found
-    return replace(found, inputs=document(_INPUTS, row.inputs, "comparison", row.job_id))
+    try:
+        text = unpacked_text(row.inputs)
+    except ValueError as error:
+        raise UnreadableRowError("comparison", row.job_id, str(error)) from error
+    return replace(found, inputs=document(_INPUTS, text, "comparison", row.job_id))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from types import NoneType
@@ -16,6 +15,7 @@ from orchestrator.formats.codec import Codec
 from orchestrator.model import Placement, Plan
 from orchestrator.store.backends.types import Number
 from orchestrator.store.market.offers import batches
+from orchestrator.store.packed import packed, unpacked
 from orchestrator.store.rows import EARLIEST_MS, LATEST_MS, Unreadable, document, quickly, record, values_of
 from orchestrator.store.schema import perf_point, plan, plan_job, plan_placement
 from orchestrator.store.transaction import Transaction, insert_into
@@ -276,13 +276,13 @@ def _with_placements(plan_id: str, text: str, looked_at: int | None, placements:
 
 
 def _compressed(placement: Placement) -> bytes:
-    return zlib.compress(_PLACEMENT.dumps(placement).encode())
+    return packed(_PLACEMENT.dumps(placement))
 
 
 def _placement(plan_id: str, compressed: Any) -> Placement:
     try:
-        text = zlib.decompress(compressed)
-    except (zlib.error, TypeError) as error:
+        text = unpacked(compressed)
+    except ValueError as error:
         raise UnreadableRowError("plan_placement of", plan_id, str(error)) from error
     return document(_PLACEMENT, text, "plan_placement of", plan_id)
 

@@ -182,6 +182,7 @@ ROWS = {
     "newest prices of text": "UPDATE price_now SET nano_usd_per_hour = 'x'",
     "an offer of another kind": "UPDATE offer SET capacity_type = 'stolen'",
     "placements of noise": "UPDATE plan_placement SET document = x'ff00'",
+    "inputs of noise": "DROP TRIGGER comparison_refuses_update; UPDATE comparison SET inputs = 'ff00'",
     "a speed that is none": "UPDATE perf_point SET steps_per_s = 'fast'",
 }
 
