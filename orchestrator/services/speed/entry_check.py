@@ -24,6 +24,7 @@ from orchestrator.jobfile.program.entrypoint import entry_source
 from orchestrator.model import JobSpec
 from orchestrator.services.secrets.submission import require_secrets
 from orchestrator.services.speed.children import ended_with_all
+from trainers.errors import EntryError
 from trainers.process.masking import Mask
 from trainers.spec import TrainerSpec
 
@@ -31,6 +32,7 @@ TIMEOUT_S = 60.0  # wall seconds; importing torch and libraries based on it take
 LEAST_BYTES = 1 << 30
 MOST_VERDICT_BYTES = 1 << 20
 _LINES = 20
+_OURS = f"{EntryError.__module__}.{EntryError.__qualname__}: "  # as a traceback names it
 
 
 def check_entry(spec: JobSpec, *, timeout_s: float = TIMEOUT_S) -> str | None:
@@ -78,13 +80,17 @@ def _problem(spec: JobSpec, name: str, wanted: str) -> Problem | None:
 
 
 def would_repeat(spec: JobSpec, error: str) -> SpecError:
-    """The error for a program that cannot be loaded or called with `train.args`; `error` is its traceback."""
+    """The error for a program that cannot be loaded or called with `train.args`; `error` is its traceback.
+
+    An error that Tradewind itself raised (EntryError) explains itself and has a remedy; its class is left out.
+    """
     field, name = ("train.entry", spec.train.entry) if spec.train.entry else ("train.script", spec.train.script)
-    said = "\n".join(error.strip().splitlines()[-_LINES:])
-    hint = "correct it; it would fail on every machine (nothing was rented)"
+    _, ours, explained = error.strip().rpartition(_OURS)
+    said = explained if ours else "\n".join(error.strip().splitlines()[-_LINES:]) + "\n"
+    hint = "" if ours else "correct it; it would fail on every machine"
     if spec.train.setup is not None:
         hint = "install what train.setup and train.requirements install in this Python, too: it runs here"
-    return SpecError([Problem(spec.name, 0, 0, field, f"{name} cannot be used:\n{said}\n", hint)])
+    return SpecError([Problem(spec.name, 0, 0, field, f"{name} cannot be used (nothing was rented):\n{said}", hint)])
 
 
 def trial_spec(spec: JobSpec, folder: Path, *, least_steps: int = 1) -> TrainerSpec:
