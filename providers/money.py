@@ -34,7 +34,12 @@ def format_usd(nano_usd: int, places: int = 2) -> str:
 
 def about_usd(nano_usd: int) -> str:
     """An amount in a sentence, with the significant places: `$12.29`, below a dollar `$0.1365`."""
-    return format_usd(nano_usd, 2 if nano_usd == 0 or abs(nano_usd) >= NANO_USD else 4)
+    return format_usd(nano_usd, places_of(nano_usd))
+
+
+def places_of(nano_usd: int) -> int:
+    """How many decimals `about_usd` shows, at least."""
+    return 2 if nano_usd == 0 or abs(nano_usd) >= NANO_USD else 4
 
 
 def at_least_usd(nano_usd: int) -> str:
@@ -50,6 +55,11 @@ def rounded_up(nano_usd: int) -> int:
 def at_most_usd(nano_usd: int) -> str:
     """A positive amount as `about_usd`, but rounded down, so a user who types it in does not exceed it."""
     return about_usd(nano_usd // _step(nano_usd) * _step(nano_usd))
+
+
+def rounded(nano_usd: int, like_nano_usd: int) -> int:
+    """An amount to the last digit that `about_usd` shows of `like_nano_usd`, for parts that add up to it as shown."""
+    return round(nano_usd, 1 - len(str(_step(like_nano_usd))))  # a step is a power of ten
 
 
 def _step(nano_usd: int) -> int:

@@ -237,7 +237,7 @@ def test_the_rate_per_step_and_the_cost_agree_on_sight(tradewind: Run) -> None:
         float(found) for found in re.findall(r"\$([\d.]+)", " ".join(_line(shown, "cost", 2)))[:1] + _made_of(shown)
     )
     assert steps == pytest.approx(per_thousand * 500 / 1000, abs=1e-4)
-    assert total == pytest.approx(steps + rest, abs=2e-4)
+    assert total == pytest.approx(steps + rest, abs=1e-9)  # to the last digit that is shown
     listed = tradewind("offers", "--for", "job.yaml", "--provider", "fake").stdout
     assert f"${per_thousand:.4f}" in listed
     assert f"${total:.4f}" in listed

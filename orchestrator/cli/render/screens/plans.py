@@ -22,6 +22,7 @@ from orchestrator.cli.render.text import (
     instant,
     lacks_secrets,
     likely,
+    money,
     note_simulated,
     rate,
     rows,
@@ -32,6 +33,7 @@ from orchestrator.cli.render.text import (
 from orchestrator.model import ACTION_WORDS
 from orchestrator.services.rentable import CouldEnable, Enabling, NotRentable, QuotaWorth
 from orchestrator.services.views import Choice, Decision, Explanation, PlanView
+from providers.money import places_of, rounded
 
 LABELLED = (Column(""), Column("", text=True))
 FIRST_SCREEN = 12  # rows of a terminal
@@ -191,9 +193,9 @@ def _cost(view: Decision, chosen: Choice | None) -> str:
 
 
 def _made_of(view: Decision, chosen: Choice | None) -> str:
-    """The parts of the cost, so that the rate per step and the total visibly agree."""
+    """The parts of the cost, so that the rate per step and the total visibly agree: rounded so that they add up."""
     parts = view.parts
-    if parts is None or chosen is None or chosen.nano_usd_per_step is None:
+    if parts is None or chosen is None or chosen.nano_usd_per_step is None or view.cost_nano_usd is None:
         return ""
     steps = parts.compute_nano_usd + parts.checkpoint_nano_usd + parts.preemption_nano_usd
     others = (
@@ -203,9 +205,11 @@ def _made_of(view: Decision, chosen: Choice | None) -> str:
         ("minimum billing", parts.minimum_nano_usd),
     )
     per_thousand = f"{amount(round(chosen.nano_usd_per_step * 1000))} per 1,000 steps"
-    rest = sum(cost for _, cost in others)
-    named = " and ".join(name for name, cost in others if cost * 50 >= (view.cost_nano_usd or 0)) or "other costs"
-    return f"= {amount(steps)} training ({per_thousand})" + (f" + {amount(rest)} {named}" if rest else "")
+    total, steps = rounded(view.cost_nano_usd, view.cost_nano_usd), rounded(steps, view.cost_nano_usd)
+    rest = total - steps
+    named = " and ".join(name for name, cost in others if cost * 50 >= view.cost_nano_usd) or "other costs"
+    places = places_of(total)
+    return f"= {money(steps, places)} training ({per_thousand})" + (f" + {money(rest, places)} {named}" if rest else "")
 
 
 def _finish(view: Decision, chosen: Choice | None) -> str:
