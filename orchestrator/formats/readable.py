@@ -1,9 +1,10 @@
-"""Times, durations and numbers for people."""
+"""Times, durations, numbers and names for people."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -58,3 +59,10 @@ def some_of(names: Sequence[str], most: int) -> str:
     """The names; if there are at least two more than `most`, the first ones and how many more there are."""
     more = len(names) - most
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more} more"
+
+
+def told_apart(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """A label for each (id, name), by id: its name, followed by its id if others have the same name."""
+    names = dict(named)
+    count = Counter(names.values())
+    return {id_: name if count[name] == 1 else f"{name} {id_}" for id_, name in names.items()}

@@ -237,7 +237,7 @@ def costs_csv(view: CostView) -> str:
     )
     rows = (
         (
-            each.key,
+            each.name if view.group_by == "day" else each.key,  # a date, not epoch ms
             each.name,
             each.amount_nano_usd,
             Decimal(each.amount_nano_usd) / NANO_USD,

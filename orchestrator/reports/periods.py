@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.errors import UsageError, echoed
-from orchestrator.formats.readable import day_meant
+from orchestrator.formats.readable import day_meant, iso
 from orchestrator.services.prices.history import instant_of
 
 DAY_MS = 86_400_000
@@ -50,6 +50,8 @@ def bounds(now_ms: int, since: str | None, until: str | None) -> tuple[int, int]
     its end; without an end, it ends now. Raises UsageError."""
     end = instant_of(until, now_ms) if until is not None else now_ms
     start = max(EARLIEST_MS, instant_of(since, now_ms) if since is not None else end - USUAL_DAYS * DAY_MS)
+    if since is not None and until is None and end <= start:
+        raise UsageError(f"--since {echoed(since)} is in the future: it is {iso(now_ms)}", hint="begin earlier")
     if end <= start:
         raise UsageError("the period ends before it begins", hint="give a --since that is earlier than --until")
     if end - start > MOST_DAYS * DAY_MS:

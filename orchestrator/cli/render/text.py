@@ -6,8 +6,7 @@ Text from users, jobs and feeds is made safe here: control characters could rewr
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
@@ -255,13 +254,6 @@ def scaled(value: float, unit: str) -> str:
             return f"{value:.3g} {prefix}{unit}"
         value /= 1000
     return f"{value:,.0f} P{unit}"
-
-
-def told_apart(named: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """A label for each (id, name), by id: its name, followed by its id if others have the same name."""
-    names = dict(named)
-    count = Counter(names.values())
-    return {id_: name if count[name] == 1 else f"{name} {id_}" for id_, name in names.items()}
 
 
 def ways_to_know(file: str) -> str:

@@ -126,6 +126,17 @@ def test_the_page_needs_nothing_from_outside_and_no_script(installation: Install
     assert len(text) < 200_000
 
 
+def test_the_page_tells_jobs_of_one_name_apart(installation: Installation, past: Past) -> None:
+    again = submit_job(installation, "gpt").id
+    text = page(report(installation))
+    for job_id in (past.gpt, again):
+        assert text.count(f'<th scope="row">gpt {job_id}</th>') == 5  # jobs, three comparisons, billed time
+        assert f"<b>gpt {job_id}</b>: " in text
+    assert '<th scope="row">gpt</th>' not in text
+    assert f'<th scope="row">gpt {past.gpt} 1</th>' in text  # its first run
+    assert f"gpt {past.gpt}, paid: " in text  # the chart
+
+
 def test_the_page_is_accessible(installation: Installation, past: Past) -> None:
     text = page(report(installation))
     parsed = _Page(text)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
-from orchestrator.cli.render.text import Screen, blocks, money, note_simulated, number, told_apart
+from orchestrator.cli.render.text import Screen, blocks, money, note_simulated, number
+from orchestrator.formats.readable import told_apart
 from orchestrator.reports.costs import CostRow, CostView
 
 COLUMNS = (

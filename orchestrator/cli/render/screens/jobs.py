@@ -27,9 +27,9 @@ from orchestrator.cli.render.text import (
     progress,
     rate,
     span,
-    told_apart,
     where,
 )
+from orchestrator.formats.readable import told_apart
 from orchestrator.model import Event, Run
 from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView
 

@@ -15,8 +15,8 @@ from orchestrator.cli.render.text import (
     number,
     progress,
     span,
-    told_apart,
 )
+from orchestrator.formats.readable import told_apart
 from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
 from providers.money import NANO_USD
 

@@ -50,12 +50,12 @@ def round_ticks(high: float, count: int = 4, low: float = 0.0) -> list[float]:
     return [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def time_ticks(start_ms: int, end_ms: int, count: int = 6) -> list[tuple[int, str]]:
-    """(time, label) of about `count` round times, in UTC."""
+def time_ticks(start_ms: int, end_ms: int, count: int = 6, least_ms: int = 0) -> list[tuple[int, str]]:
+    """(time, label) of about `count` round times, in UTC, at least `least_ms` apart."""
     span = max(1, end_ms - start_ms)
     steps = [HOUR_MS * n for n in (1, 2, 3, 6, 12)] + [DAY_MS * n for n in (1, 2, 3, 7, 14, 30, 91, 365, 3650)]
-    step = next((each for each in steps if span / each <= count), 36500 * DAY_MS)
-    if span < HOUR_MS * 2:
+    step = next((each for each in steps if span / each <= count and each >= least_ms), 36500 * DAY_MS)
+    if span < HOUR_MS * 2 and not least_ms:
         step = max(60_000, span // count // 60_000 * 60_000)
     at = (start_ms // step + 1) * step
     found = []
