@@ -21,7 +21,9 @@ of a setting comes from the first of these that sets it:
 `tradewind config show --origins` prints every value and where it comes from. Relative paths are relative to the file
 that contains them, or else to the working folder. In an environment variable, lists are separated by commas.
 Mistakes in any of these places, including unknown names, are errors with exit code 3. The message names the file and
-line, or the variable. Reading settings creates nothing.
+line, or the variable. An unknown environment variable is an error if it is one letter off the variable of a setting, or
+begins like those of a section (`TRADEWIND_LIMITS_`). Others may belong to other programs; `tradewind doctor` lists
+those that begin with `TRADEWIND_`. Reading settings creates nothing.
 
 ## Settings
 
