@@ -176,7 +176,8 @@ S3 = Service(
     endpoints=("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     allow_http="AWS_ALLOW_HTTP",
     region="set AWS_REGION to the bucket's region",
-    credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    credentials="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; those of an AWS profile: "
+    'eval "$(aws configure export-credentials --format env)"',
     rights="check the credentials (AWS_ACCESS_KEY_ID and so on); they need s3:GetObject, s3:PutObject, s3:DeleteObject "
     "and s3:ListBucket there. Bucket names are unique across all accounts: if this bucket is not yours, choose another "
     "name (tradewind up --cloud aws creates the bucket of store_root)",

@@ -47,3 +47,17 @@ def test_a_missing_bucket_is_made_by_our_command_at_its_cloud_and_by_the_stores_
     assert hint.endswith(place.service.make.replace("BUCKET", "my-bucket"))
     monkeypatch.setenv(place.service.endpoints[0], "https://store.example.org")
     assert ("up --cloud" in getattr(named(refused, place), "hint", "")) is (scheme == "gs")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "asks", "login"),
+    [
+        ("s3", "http://169.254.169.254/latest/api/token", 'eval "$(aws configure export-credentials --format env)"'),
+        ("gs", "http://169.254.169.254/computeMetadata/v1/", "gcloud auth application-default login"),
+        ("az", "http://169.254.169.254/metadata/identity/", "az login"),
+    ],
+)
+def test_missing_credentials_of_a_bucket_name_the_command_that_gives_them(scheme: str, asks: str, login: str) -> None:
+    error = named(Exception(f"error sending request for url ({asks})"), place_of(f"{scheme}://my-bucket/tw"))
+    assert str(error).startswith(f"{scheme}://my-bucket/tw: there are no credentials, and this machine has no role")
+    assert login in error.hint
