@@ -266,8 +266,8 @@ class PlanView:
     `could_enable` says where it could. Enabled providers in `no_offers` have nothing to rent, or have not answered.
     Submitting needs `missing_secrets`, which are missing or empty in the environment of the planner. Jobs wait because
     the prices of `outdated` clouds are too old to plan with; `prices collect` can collect new ones. The budgets of
-    `short_projects` are too small for their new jobs, which will be paused. `full_limits` have no room for all new jobs
-    at once: some of them wait until other jobs end. `cautions` are about the programs of new jobs.
+    `short_projects` are too small for their new jobs, which will wait or be paused. `full_limits` have no room for all
+    new jobs at once: some of them wait until other jobs end. `cautions` are about the programs of new jobs.
     """
 
     kind: ClassVar[str] = "plan"

@@ -370,7 +370,8 @@ def test_a_project_whose_budget_does_not_pay_for_the_new_jobs_is_named_with_what
 
     enough = (spent + decided.cost_nano_usd) / 1e9
     assert "project vision" not in shown(enough * 2)
-    assert re.search(r"project vision has \$0\.00 left, less than the \$[\d.]+ of this plan", shown(spent / 2e9))
+    wanted = r"project vision has \$0\.00 left, less than the \$[\d.]+ of this plan, so its jobs will wait or be paused"
+    assert re.search(wanted, shown(spent / 2e9))
     assert "raise projects.vision.budget" in shown(enough * 0.9)
     assert "project" not in shown(0.01, project="another")
 

@@ -17,7 +17,7 @@ def shortfalls(short: Sequence[ProjectMoney], full: Sequence[FullLimit]) -> Iter
         cost = at_least_usd(money.cost_nano_usd)
         yield (
             f"project {name} has {left} left, less than the {cost} of this plan, so its jobs "
-            f"will be paused; to avoid that, {raising(f'projects.{name}.budget')}"
+            f"will wait or be paused; to avoid that, {raising(f'projects.{name}.budget')}"
         )
     yield from map(_full, full)
 
