@@ -6,6 +6,7 @@ endpoint needs no option here.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -20,6 +21,7 @@ from botocore.parsers import ResponseParserError
 
 from providers.aws.calls import statement_of
 from providers.aws.codes import CODES
+from providers.collect.error_bodies import refuse
 from providers.collect.http import retry_after_s
 from providers.errors import (
     AuthError,
@@ -37,6 +39,9 @@ from providers.errors import (
 from providers.key_files import refuse_open
 
 HOME_REGION = "us-east-1"
+LONGEST_ERROR_BYTES = 4096
+_XML_ERROR = re.compile(rb"\s*(<\?xml[^>]*>)?\s*<(Response|ErrorResponse)\b[^>]*>\s*<(Errors|Error)>.*", re.DOTALL)
+"""The errors of EC2 (Response), and of IAM, STS and the like (ErrorResponse)."""
 
 
 class Connections:
@@ -68,8 +73,25 @@ class Connections:
             key = (service, region, once)
             if key not in self._clients:
                 config = self._once if once else self._patient
-                self._clients[key] = self._session.client(service, region_name=region, config=config)
+                made = self._session.client(service, region_name=region, config=config)
+                made.meta.events.register("before-parse", _refuse_error)
+                self._clients[key] = made
             return self._clients[key]
+
+
+def _refuse_error(response_dict: Any, **_: Any) -> None:
+    """A hook of botocore. Raises UnavailableError for an error with the status of a success; botocore itself notices
+    only those of S3."""
+    status, body = response_dict["status_code"], response_dict["body"]
+    if status >= 300 or not isinstance(body, bytes):
+        return
+    if found := _XML_ERROR.match(body[:LONGEST_ERROR_BYTES]):
+        said = [re.search(rb"<%s>(.*?)</%s>" % (tag, tag), found[0], re.DOTALL) for tag in (b"Code", b"Message")]
+        refuse("AWS", status, *(each[1].decode(errors="replace") if each else "" for each in said))
+    elif b'"__type"' in body[:LONGEST_ERROR_BYTES]:
+        with suppress(ValueError):
+            error = json.loads(body)
+            refuse("AWS", status, error.get("__type"), error.get("Message") or error.get("message"))
 
 
 def _refuse_open_keys() -> None:

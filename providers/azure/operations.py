@@ -10,6 +10,7 @@ from azure.core.polling import PollingMethod
 
 from providers.azure.session import Connections, refusal
 from providers.clock import Clock
+from providers.collect.error_bodies import refuse_error
 from providers.collect.http import retry_after_s
 from providers.errors import ProviderError
 
@@ -41,6 +42,7 @@ class Accepted(PollingMethod[Any]):  # type: ignore[misc]  # azure-core is not c
         self.http_status = int(answer.status_code)
         self.headers = {str(name).lower(): str(value) for name, value in answer.headers.items()}
         self.body = answer.json() if answer.content else None
+        refuse_error("Azure", self.http_status, self.body)  # the library reads it too late for NoErrors
 
     def run(self) -> None:
         """Does not wait."""

@@ -18,6 +18,7 @@ from azure.mgmt.core.exceptions import ARMErrorFormat
 
 from providers.azure.codes import meaning
 from providers.azure.logins import LOGIN, no_token
+from providers.collect.error_bodies import refuse_error
 from providers.collect.http import Http, Patience, retry_after_s
 from providers.collect.pages import Pages
 from providers.errors import (
@@ -56,6 +57,17 @@ class ShortWaits(policies.RetryPolicy[Any, Any]):  # type: ignore[misc]  # azure
         return bool(super().is_retry(settings, response)) and (
             (self.get_retry_after(response) or 0.0) <= LONGEST_WAIT_S
         )
+
+
+class NoErrors(policies.SansIOHTTPPolicy[Any, Any]):  # type: ignore[misc]  # azure-core is not checked here
+    """Raises UnavailableError for an error with the status of a success. Stands before the policy that decodes answers,
+    because the first policy of a pipeline is the last to see an answer."""
+
+    def on_response(self, request: Any, response: Any) -> None:
+        """Overrides azure-core's method."""
+        status = int(response.http_response.status_code)
+        if status < 300:
+            refuse_error("Azure", status, response.context.get(policies.ContentDecodePolicy.CONTEXT_NAME))
 
 
 class Connections:
@@ -126,6 +138,7 @@ class Connections:
                         policies.HeadersPolicy(),
                         policies.UserAgentPolicy("tradewind"),
                         policies.ProxyPolicy(),
+                        NoErrors(),
                         policies.ContentDecodePolicy(),
                         ShortWaits(
                             retry_total=self._attempts - 1,

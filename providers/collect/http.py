@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 
 from providers.clock import Clock, SystemClock
+from providers.collect.error_bodies import refuse_error
 from providers.errors import (
     MAX_RETRY_AFTER_S,
     AuthError,
@@ -223,9 +224,11 @@ def _with_query(url: str, query: Mapping[str, str] | None) -> str:
 
 def _json(data: bytes, url: str) -> Any:
     try:
-        return json.loads(data)
+        found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{_place(url)}: the answer is not JSON: {data[:80]!r}") from error
+    refuse_error(_place(url), 200, found)
+    return found
 
 
 def _place(url: str) -> str:

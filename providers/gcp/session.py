@@ -18,6 +18,7 @@ from google.api_core import exceptions
 from google.api_core.retry import Retry
 from google.auth import exceptions as auth_exceptions
 
+from providers.collect.error_bodies import refuse_error_in
 from providers.collect.http import retry_after_s
 from providers.collect.pages import Pages
 from providers.errors import (
@@ -119,7 +120,9 @@ class Connections:
         with self._making:
             if name not in self._clients:
                 options = {"api_endpoint": self._endpoint} if self._endpoint else None
-                self._clients[name] = getattr(compute_v1, name)(credentials=credentials, client_options=options)
+                made = getattr(compute_v1, name)(credentials=credentials, client_options=options)
+                made.transport._session.hooks["response"].append(_refuse_error)
+                self._clients[name] = made
             return self._clients[name]
 
     def ask(self, client: str, method: str, **fields: Any) -> Any:
@@ -169,6 +172,7 @@ class Connections:
         address = os.environ.get(STORAGE_ADDRESS) or self._endpoint or STORAGE
         url = f"{address.rstrip('/')}/storage/v1/{path}"
         with converted(), AuthorizedSession(self.credentials()) as session:
+            session.hooks["response"].append(_refuse_error)
             answer = session.request(method, url, params=query, json=body, timeout=self.call_s, allow_redirects=False)
             if answer.status_code >= 300:
                 raise exceptions.from_http_response(answer)
@@ -200,6 +204,12 @@ class Connections:
             if page.next_page_token:
                 links.follow(page.next_page_token)
         return found
+
+
+def _refuse_error(answer: Any, **_: Any) -> None:
+    """A hook of requests. Raises UnavailableError for an error with the status of a success."""
+    if answer.status_code < 300:
+        refuse_error_in("GCP", answer.status_code, answer.content)
 
 
 def _asked_to_wait_s(error: Exception) -> float:

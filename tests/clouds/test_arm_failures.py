@@ -53,6 +53,7 @@ FAILURES: dict[str, tuple[dict[str, Any], type[ProviderError]]] = {
     "throttled": ({"answer": error("TooManyRequests", "slower", 429, {"Retry-After": "7"})}, ThrottledError),
     "denied": ({"answer": error("AuthorizationFailed", DENIED, 403)}, PermissionDeniedError),
     "broken": ({"answer": error("InternalServerError", "no", 500)}, UnavailableError),
+    "an error called a success": ({"answer": error("AuthorizationFailed", DENIED, 200)}, UnavailableError),
     "a proxy's page": ({"answer": Response(200, b"<html>")}, CutOffError),
     "lost": ({"lost": True}, CutOffError),
     "hanging": ({"hang": True}, TimedOutError),

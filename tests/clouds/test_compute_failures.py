@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -165,6 +166,20 @@ def test_a_launch_whose_answer_is_none_may_have_taken_effect(project: Project, c
     project.server.cloud(late[0])
     ask(project.connect(), "")
     assert len(project.gce.vms) == 1
+
+
+@pytest.mark.parametrize("call", sorted(MORE_CALLS))
+def test_an_error_with_the_status_of_a_success_is_an_error_and_the_call_may_have_taken_effect(
+    project: Project, call: str
+) -> None:
+    method, part, ask = MORE_CALLS[call]
+    (name,) = project.connect().launch(spec())
+    answer = replace(error(403, "Required 'compute.x' permission", "forbidden"), status=200)
+    project.fails(method, part, times=None, answer=answer)
+    with pytest.raises(UnavailableError, match="GCP answered 200 with an error: 403: Required"):
+        ask(project.connect(), name)
+    project.server.faults.clear()
+    ask(project.connect(), name)
 
 
 def test_a_row_of_a_machine_that_cannot_be_read_is_an_error_of_gcp(project: Project) -> None:

@@ -27,7 +27,7 @@ from providers.errors import (
 from tests.clouds.aws import error
 from tests.clouds.ec2_account import HOUR_S, Account, opened, spec
 from tests.clouds.ec2_networks import Networks
-from tests.clouds.server import LoopbackServer, Response
+from tests.clouds.server import Fault, LoopbackServer, Response
 
 READ_S = 0.3
 
@@ -254,8 +254,8 @@ def test_boto3_repeats_no_call_that_would_make_something_twice(
     assert len(account.ec2.alive()) == 1  # of the try whose answer was cut
 
 
+ERROR = b"<Response><Errors><Error><Code>InternalError</Code><Message>no</Message></Error></Errors></Response>"
 SUCCESSES = {
-    "error": b"<Response><Errors><Error><Code>InternalError</Code><Message>no</Message></Error></Errors></Response>",
     "empty": b"<Response/>",
     "a row without its facts": (
         b'<R xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><instancesSet><item><instanceId>i-1</instanceId></item>'
@@ -275,3 +275,26 @@ def test_a_success_whose_body_is_none_may_have_taken_effect_and_is_no_fault_of_o
     with pytest.raises(UnavailableError, match="the aws provider failed: KeyError"):
         CALLS[name].make(provider, machine)
     afterwards(here, name, provider, machine)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_error_with_the_status_of_a_success_is_an_error_and_the_call_may_have_taken_effect(
+    here: Account, name: str
+) -> None:
+    provider, machine = begun(here, name)
+    here.fails(CALLS[name].action, times=None, answer=Response(200, ERROR, "text/xml"))
+    with pytest.raises(UnavailableError, match="AWS answered 200 with an error: InternalError: no"):
+        CALLS[name].make(provider, machine)
+    works(here, name, provider, machine)
+
+
+def test_an_error_with_the_status_of_a_success_is_no_list_of_quotas(here: Account) -> None:
+    provider, _ = begun(here, "quotas")
+    body = b'{"__type": "AccessDeniedException", "Message": "no"}'
+    fault = Fault(
+        lambda request: "ServiceQuotas" in request.headers.get("X-Amz-Target", ""), 1, answer=Response(200, body)
+    )
+    here.server.faults.append(fault)
+    with pytest.raises(UnavailableError, match="AWS answered 200 with an error: AccessDeniedException: no"):
+        provider.quotas()
+    assert provider.quotas()
