@@ -28,8 +28,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -39,6 +39,8 @@ from trainers.errors import CheckpointError, DamagedCheckpoint
 FORMAT = 2
 READ = (1, 2)
 CHUNK_BYTES = 4 * 2**20
+MOST_NUMBERS = 10**18
+LATEST_S = 10**11  # in the year 5138
 MOST_BYTES = 64 * 2**20  # per manifest; larger ones are neither written nor read
 
 _T = TypeVar("_T")
@@ -210,9 +212,16 @@ def _manifest(body: Mapping[str, Any]) -> Manifest:
         items=_of(dict, body["items"]),
         tensors=tuple(_tensor(tensor, name.generation) for tensor in tensors),
         parts=parts,
-        about={_of(str, key): _number(value) for key, value in _of(dict, body.get("about", {})).items()},
+        about=_about(_of(dict, body.get("about", {}))),
         versions={_of(str, key): _of(str, value) for key, value in _of(dict, body["versions"]).items()},
     )
+
+
+def _about(body: Mapping[str, Any]) -> dict[str, float]:
+    about = {_of(str, key): _number(value) for key, value in body.items()}
+    if not 0 <= about.get("saved_at", 0) < LATEST_S:
+        raise ValueError(f"saved_at: {about['saved_at']:g} is not a time")
+    return about
 
 
 def _part(body: Any, tensors: int) -> dict[str, Any]:
@@ -233,7 +242,7 @@ def _tensor(body: Mapping[str, Any], generation: int) -> TensorEntry:
         pieces=tuple(_piece(piece, generation) for piece in _of(list, body["pieces"])),
         boxes=tuple(_box(box) for box in _of(list, body.get("boxes", []))),
     )
-    numbers, size_bytes = math.prod(entry.shape), entry.size_bytes
+    numbers, size_bytes = _count(entry), entry.size_bytes
     if not _DTYPE.fullmatch(entry.dtype):
         raise ValueError(f"{entry.dtype!r} is not a numeric type")
     if size_bytes not in ([0] if numbers == 0 else [numbers * item_bytes for item_bytes in _ITEM_BYTES]):
@@ -241,6 +250,16 @@ def _tensor(body: Mapping[str, Any], generation: int) -> TensorEntry:
     if entry.boxes and not is_grid(entry.shape, entry.boxes):
         raise ValueError(f"the boxes of {entry.name} do not divide it like a grid")
     return entry
+
+
+def _count(tensor: TensorEntry) -> int:
+    """How many numbers a tensor has. The product of many lengths would take hours."""
+    count = 0 if 0 in tensor.shape else 1
+    for length in tensor.shape if count else ():
+        count *= length
+        if count >= MOST_NUMBERS:
+            raise ValueError(f"{tensor.name} has {tensor.size_bytes} bytes for more than 10**18 numbers")
+    return count
 
 
 def _box(body: Any) -> Box:
@@ -277,13 +296,13 @@ def _piece(body: Any, generation: int) -> Piece:
 
 
 def _integer(value: Any, least: int = 0) -> int:
-    if type(value) is not int or not least <= value < 10**18:
+    if type(value) is not int or not least <= value < MOST_NUMBERS:
         raise ValueError(f"{str(value)[:40]!r} is not a whole number from {least} to 10**18 - 1")
     return value
 
 
 def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"{str(value)[:40]!r} is not a finite number")
     return float(value)
 

@@ -119,6 +119,9 @@ def test_any_forged_manifest_is_read_or_passed_over(root: Path, genuine: dict[st
         ({"items": []}, "a list instead of a dict"),
         ({"versions": {"torch": 2}}, "a int instead of a str"),
         ({"format": "1"}, "is not a whole number"),
+        ({"about": {"loss": 10**400}}, "is not a finite number"),
+        ({"about": {"saved_at": 1e308}}, "is not a time"),
+        ({"about": {"saved_at": -1}}, "is not a time"),
     ],
 )
 def test_fields_are_checked_though_the_hash_is_right(
@@ -137,6 +140,7 @@ def test_fields_are_checked_though_the_hash_is_right(
         ({"dtype": "__doc__"}, "is not a numeric type"),
         ({"shape": [2, 2]}, "has 24 bytes for 4 numbers"),
         ({"shape": [-2, -3]}, "is not a whole number from 0"),
+        ({"shape": [10**17] * 400_000}, r"has 24 bytes for more than 10\*\*18 numbers"),
         ({"pieces": [["../../../etc/passwd", 0, 24]]}, "is not a chunk of generation 1"),
         ({"pieces": [["1-" + "0" * 32, 0, 24]]}, "is missing"),
         ({"pieces": [[None, 24, 0]]}, "a NoneType instead of a str"),
