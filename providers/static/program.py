@@ -52,7 +52,7 @@ def answer_in(output: str) -> Mapping[str, Any] | None:
     lines = [line for line in output.splitlines() if line.startswith(ANSWER)]
     try:
         found = json.loads(lines[-1].removeprefix(ANSWER)) if lines else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -11,6 +11,7 @@ machines are reported, as long as other hosts answered.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
@@ -22,7 +23,7 @@ from providers.clock import Clock
 from providers.errors import CapacityError, ConflictError, NotFoundError, ProviderError, SetupError, UnavailableError
 from providers.hardware import GB
 from providers.instance import EndReason, Instance, InstanceState
-from providers.offer import Offer
+from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 from providers.static.hosts import PROVIDER, Host
 from providers.static.inspection import check, told, wants_gpus
@@ -33,6 +34,8 @@ from providers.static.ssh import Ssh, quoted_command
 Json = Mapping[str, Any]
 T = TypeVar("T")
 MOST_AT_ONCE = 16
+MOST_TEXT = 400
+_ID = re.compile(rf"{PROVIDER}-[a-z0-9-]+")
 ADDRESS_VARIABLE = "TRADEWIND_ADDRESS"
 """The environment variable with the address at which the other machines of a run reach this one
 (orchestrator.nodes.seating)."""
@@ -295,12 +298,10 @@ class StaticProvider:
         def ask(host: Host) -> Json | ProviderError:
             asked = request(host)
             try:
-                answer = self._ssh.ask(host, asked)
-                _VALID.get(str(asked["operation"]), _any)(answer)
-                return answer
+                return _READ.get(str(asked["operation"]), _unread)(self._ssh.ask(host, asked))
             except ProviderError as error:
                 return error
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
+            except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
                 what = f"{host.name} gave an invalid answer ({type(error).__name__}: {error})"
                 return UnavailableError(
                     what, hint="check which program answers there, and the files in this host's folder"
@@ -347,26 +348,34 @@ def _host_of(instance_id: str) -> str:
     return rest.rpartition("-")[0] if provider == PROVIDER else ""
 
 
-def _any(_: Json) -> None:
+def _unread(answer: Json) -> Json:
     """The answer to this operation is not read."""
+    return answer
 
 
-def _valid_report(answer: Json) -> None:
-    for each in answer["machines"]:
-        _instance(each)
+def _report(answer: Json) -> Json:
+    return {"machines": [each for each in answer["machines"] if _instance(each)]}
 
 
-def _valid_look(answer: Json) -> None:
-    int(answer["free_slots"]), int(answer["free_bytes"]), int(answer["wall_ms"])
-    str(answer["architecture"]), str(answer["python"]), bool(answer["bash"])
-    for each in answer["known"]:
-        str(each["id"]), str(each["fingerprint"])
-    if answer["gpus"] is not None:
-        list(answer["gpus"]["names"]), str(answer["gpus"]["why"])
+def _look(answer: Json) -> Json:
+    gpus = answer["gpus"]
+    return {
+        **{name: int(answer[name]) for name in ("free_slots", "free_bytes", "wall_ms")},
+        **{name: _printable(answer[name]) for name in ("architecture", "python")},
+        "bash": bool(answer["bash"]),
+        "known": [{name: str(each[name]) for name in ("id", "fingerprint")} for each in answer["known"]],
+        "gpus": gpus and {"names": list(map(_printable, gpus["names"])), "why": _printable(gpus["why"])},
+    }
 
 
-_VALID: Mapping[str, Callable[[Json], None]] = {"report": _valid_report, "look": _valid_look}
-"""Checks of a host's answer, by operation. They raise the errors of reading wrong types."""
+def _printable(text: object) -> str:
+    """Text of a host for messages."""
+    return "".join(each if each.isprintable() else " " for each in str(text)[:MOST_TEXT])
+
+
+_READ: Mapping[str, Callable[[Json], Json]] = {"report": _report, "look": _look}
+"""Readers of a host's answer, by operation: the same facts in the right types. They raise the errors of reading wrong
+types."""
 
 
 def _errors(found: Mapping[str, T | ProviderError]) -> list[ProviderError]:
@@ -397,10 +406,13 @@ def _instance(told: Json) -> Instance:
     state = InstanceState(told["state"])
     ended = state is InstanceState.TERMINATED
     accepted_ms = int(told["accepted_ms"])
+    machine_id = str(told["id"])
+    if not _ID.fullmatch(machine_id):
+        raise ValueError(f"{machine_id[:MOST_TEXT]!r} is not the id of a machine")
     return Instance(
-        str(told["id"]),
+        machine_id,
         PROVIDER,
-        str(told["offer_id"]),
+        str(OfferId.parse(str(told["offer_id"]))),
         str(told["token"]),
         state,
         accepted_ms,

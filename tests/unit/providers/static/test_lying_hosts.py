@@ -71,7 +71,7 @@ def test_a_host_that_is_declared_under_two_names_is_asked_for_one_machine(state:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
@@ -83,6 +83,13 @@ JSON = st.recursive(
 )
 @example({"machines": None, "known": 5}, {})
 @example({}, {"state": "asleep", "accepted_ms": "later", "tags": []})
+@example({"free_bytes": "5"}, {})
+@example({"free_slots": float("inf")}, {})
+@example({"free_bytes": float("nan")}, {})
+@example({"gpus": {"names": "none", "why": 5}}, {})
+@example({}, {"accepted_ms": float("inf")})
+@example({}, {"accepted_ms": 10**30})
+@example({}, {"id": "static-a-\x1b[2J\ud800"})
 def test_an_answer_that_is_none_is_an_error_of_that_host(
     state: Path, answer: dict[str, Any], machine: dict[str, Any]
 ) -> None:
@@ -135,3 +142,24 @@ def test_a_host_that_reads_nothing_is_an_error(tmp_path: Path, monkeypatch: pyte
     ssh = answers(tmp_path, monkeypatch, "sys.stdin.close(); sys.exit(1)")
     with pytest.raises(ProviderError):
         ssh.ask(HOSTS[0], {"operation": "launch", "user_data": "x" * (1 << 20)})
+
+
+@pytest.mark.parametrize(
+    "said", ["[" * 100_000, "9" * 5000, '{"machines": ' * 50_000], ids=["lists", "digits", "objects"]
+)
+def test_an_answer_that_no_reader_can_hold_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    ssh = answers(tmp_path, monkeypatch, f"sys.stdin.read(); print('{ANSWER}' + {said!r})")
+    with pytest.raises(UnavailableError):
+        ssh.ask(HOSTS[0], {"operation": "report"})
+
+
+def test_what_a_host_says_of_itself_cannot_control_a_terminal(state: Path) -> None:
+    lies = cloud(state, a={**LOOK, "python": "3\x1b[2J\u202e\ud800", "architecture": "x86_64"}, b=LOOK)
+    assert lies.examine("a").isprintable()
+    lies = cloud(state, a={**LOOK, "architecture": "\x1b]0;x\x07" + "x" * 10**6}, b=LOOK)
+    with pytest.raises(ProviderError) as raised:
+        lies.examine("a")
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 1000
