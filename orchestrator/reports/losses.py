@@ -6,6 +6,8 @@ import json
 import math
 from collections.abc import Iterable
 
+from trainers.checked_json import count
+
 KEPT_POINTS = 400
 
 
@@ -27,10 +29,11 @@ def losses(metrics: Iterable[bytes]) -> tuple[tuple[int, float], ...]:
 
 
 def _point(line: str) -> tuple[int, float] | None:
-    """The point in a line; None for a line that is incomplete because the process was killed."""
+    """The point in a line; None for a line that is incomplete because the process was killed, or whose numbers are no
+    step and loss."""
     try:
         metric = json.loads(line)
-        step, loss = int(metric["step"]), float(metric["loss"])
-    except (ValueError, KeyError, TypeError):
+        step, loss = count(metric["step"]), float(metric["loss"])
+    except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
         return None
     return (step, loss) if math.isfinite(loss) else None

@@ -18,6 +18,8 @@ from trainers.objects.base import ObjectStore
 from trainers.objects.opening import open_store
 
 CHUNK_BYTES = 1 << 20
+MOST_METRICS_BYTES = 256 << 20
+"""Metrics that are read of one run: several million steps."""
 LOG, METRICS = "log", "metrics.jsonl"
 PRUNED = "store.pruned"
 """The kind of event for a job whose objects are deleted (services.store.pruning); its data has the bytes of each
@@ -42,20 +44,30 @@ def appended(installation: Installation, run: Run, name: str, rank: int = 0) -> 
 
 
 def metrics_of(installation: Installation, run: Run) -> bytes:
-    """The metrics of a run, as JSON lines; empty if they cannot be read. The metrics of an ended run on another machine
-    are fetched once and kept on this host."""
+    """The metrics of a run, as JSON lines, at most MOST_METRICS_BYTES; empty if they cannot be read. Those of an ended
+    run on another machine are fetched once and kept on this host."""
     kept = installation.run_dir(run.id) / METRICS
     if run.end is not None and not shares_host(run.offer_id) and not kept.exists():
         with suppress(OSError, ObjectStoreError, StoreError):
-            found = b"".join(appended(installation, run, METRICS).news())
+            found = _first_bytes(appended(installation, run, METRICS))
             kept.parent.mkdir(parents=True, exist_ok=True)
             partial = kept.with_name(f".{METRICS}.{secrets.token_hex(4)}")
             partial.write_bytes(found)
             partial.replace(kept)
     with suppress(OSError, ObjectStoreError, StoreError):
         source = _File(kept) if kept.exists() else appended(installation, run, METRICS)
-        return b"".join(source.news())
+        return _first_bytes(source)
     return b""
+
+
+def _first_bytes(source: Appended) -> bytes:
+    """Raises ObjectStoreError, OSError."""
+    found = bytearray()
+    for piece in source.news():
+        found += piece[: MOST_METRICS_BYTES - len(found)]
+        if len(found) == MOST_METRICS_BYTES:
+            break
+    return bytes(found)
 
 
 def job_store(installation: Installation, job_id: str) -> ObjectStore:

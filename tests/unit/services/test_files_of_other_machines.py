@@ -285,6 +285,15 @@ def test_the_loss_curve_is_that_of_the_machines_and_is_kept_here_when_they_have_
     assert len(row.losses) == len(ended)
 
 
+def test_metrics_without_end_fill_neither_memory_nor_the_disk(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_files, "MOST_METRICS_BYTES", 100_000)
+    for step in range(1, 4):
+        far.append(0, f'{{"step": {step}, "loss": 2.0}}\n' + " " * 60_000 + "\n", "metrics.jsonl")
+    (row,) = report(far.installation, "gpt").jobs
+    assert row.losses == ((1, 2.0), (2, 2.0))
+    assert (far.installation.run_dir(far.runs[0].id) / run_files.METRICS).stat().st_size == 100_000
+
+
 def test_files_of_one_name_from_several_machines_are_named_and_can_be_fetched(far: Far, tmp_path: Path) -> None:
     with far.installation.store.write() as tx:
         tx.set_machines(far.runs[0].id, [Member("m-0"), Member("m-1")])
