@@ -1,7 +1,7 @@
 """CSV files that are safe to open in a spreadsheet, with numbers that every reader understands.
 
-Spreadsheets evaluate a cell that begins with a character in FORMULA. A leading apostrophe makes it text (OWASP, "CSV
-Injection"). Numbers stay numbers.
+Spreadsheets evaluate a cell that begins with a character in FORMULA, also after spaces. A leading apostrophe makes it
+text (OWASP, "CSV Injection"). Numbers stay numbers. Hidden characters are written as escapes: a table may be printed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import TextIO
 
+from orchestrator.formats.hidden import visible
+
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """Includes the full-width forms of the first four, which some spreadsheets treat like them."""
 
@@ -22,9 +24,10 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 def cell(text: str) -> str:
     """`text`, escaped so that spreadsheets do not evaluate it. A single hyphen is kept: it means "none" in price
     tables."""
-    if not text.startswith(FORMULA) or text == "-" or _NUMBER.fullmatch(text):
+    text = visible(text, "\t\r\n")
+    if not text.startswith(FORMULA) and not text.lstrip().startswith(FORMULA):
         return text
-    return f"'{text}"
+    return text if text == "-" or _NUMBER.fullmatch(text) else f"'{text}"
 
 
 def _written(value: object) -> object:

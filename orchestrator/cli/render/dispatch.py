@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 
-from orchestrator.cli.render.text import Screen, fitted, shown, visible
+from orchestrator.cli.render.text import Screen, fitted, shown
 from orchestrator.formats.documents import View
+from orchestrator.formats.hidden import visible
 from orchestrator.services.views import LogLine
 
 FILES = ("CloudPolicy", "Conversion")

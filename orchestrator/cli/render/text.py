@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from unicodedata import category, east_asian_width
 
 from orchestrator.formats import readable
+from orchestrator.formats.hidden import HIDDEN, visible
 from orchestrator.formats.readable import LAST_MS, iso
 from orchestrator.model import Estimate
 from providers.money import about_usd, format_usd
@@ -30,7 +31,6 @@ _NEXT_COMMAND = re.compile(r"(?<=, then) (?=tradewind )")
 _BETWEEN_WORDS = re.compile(r"(?<!\d) | (?!(?:s|min|h|d|days|years|%|[kMGT]?B)(?!\w))")
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PAINT = re.compile(f"(\x1b\\[(?:0|{'|'.join(_CODES.values())})m)")  # the only escape sequences that are sent
-_STEERING = ("Cc", "Cf", "Zl", "Zp", "Cs")  # controls, formats such as bidi marks, line ends, surrogates
 _STATES = {
     "running": "green",
     "finished": "green",
@@ -76,7 +76,7 @@ class Screen:
 
 def clean(text: str) -> str:
     """`text` without control characters, on one line."""
-    return "".join(" " if category(c) in _STEERING else c for c in text)
+    return "".join(" " if category(c) in HIDDEN else c for c in text)
 
 
 def clipped(text: str, width: int | None) -> str:
@@ -86,28 +86,12 @@ def clipped(text: str, width: int | None) -> str:
     return f"{folded(text, width - 4)[0]} ..."
 
 
-def visible(text: str) -> str:
-    """Control characters as escapes (`\\x1b`, `\\u202e`), on one line: they are visible and have no effect."""
-    return text if text.isprintable() else "".join(map(_seen, text))
-
-
 def shown(text: str) -> str:
     """Like `visible`, for several lines that may have our colours; applied last to all text for people."""
     if text.isprintable():
         return text
     parts = _PAINT.split(text)
-    return "".join(part if index % 2 else "".join(map(_seen_of_many, part)) for index, part in enumerate(parts))
-
-
-def _seen(character: str) -> str:
-    if character == "\t" or category(character) not in _STEERING:
-        return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _seen_of_many(character: str) -> str:
-    return character if character == "\n" else _seen(character)
+    return "".join(part if index % 2 else visible(part, "\t\n") for index, part in enumerate(parts))
 
 
 def width_of(text: str) -> int:

@@ -1,12 +1,15 @@
 """Escaped HTML elements: the only module that writes tags.
 
-Job names, projects and messages are untrusted text: they reach a page only through `element` or `text`.
+Job names, projects and messages are untrusted text: they reach a page only through `element` or `text`, which show
+hidden characters as escapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+
+from orchestrator.formats.hidden import visible
 
 
 class Html(str):
@@ -17,13 +20,13 @@ class Html(str):
 
 def text(value: object) -> Html:
     """A value as escaped text; Html unchanged."""
-    return value if isinstance(value, Html) else Html(escape(str(value), quote=True))
+    return value if isinstance(value, Html) else Html(_escaped(str(value)))
 
 
 def element(name: str, *content: object, **attributes: object) -> Html:
     """`element("a", "x", class_="y")` -> `<a class="y">x</a>`. Underscores become dashes, None is omitted."""
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_attribute(value), quote=True)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{_escaped(_attribute(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
@@ -61,6 +64,10 @@ def table(
     end = element("tfoot", *ends) if ends else ""
     made = element("table", element("caption", caption), element("thead", element("tr", *titles)), body, end)
     return element("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
+
+
+def _escaped(plain: str) -> str:
+    return escape(visible(plain, "\t\r\n"), quote=True)
 
 
 def _attribute(value: object) -> str:

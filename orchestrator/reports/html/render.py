@@ -1,4 +1,5 @@
-"""Renders pages from templates. Names, messages and all other text of users is escaped by the template engine."""
+"""Renders pages from templates. Names, messages and all other text of users is escaped by the template engine, also its
+hidden characters."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from orchestrator.formats.hidden import visible
 from orchestrator.reports.html import figures
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -51,6 +54,11 @@ def environment() -> Environment:
     made.globals["ratio"] = figures.ratio
     made.filters["chart"] = chart
     return made
+
+
+def _visible(value: object) -> object:
+    """What a template prints, without hidden characters. Markup is unchanged."""
+    return visible(value, "\t\r\n") if type(value) is str else value
 
 
 def chart(drawn: str | None) -> Markup:

@@ -31,7 +31,8 @@ def test_what_a_stranger_wrote_steers_no_terminal(tradewind: Run, state: Path, p
 
 
 def test_only_our_own_colours_are_sent() -> None:
-    from orchestrator.cli.render.text import Screen, shown, visible
+    from orchestrator.cli.render.text import Screen, shown
+    from orchestrator.formats.hidden import visible
 
     painted = Screen(True)("fine", "green")
     assert shown(f"{painted}\n\ta\x1b[5mb\x9bc") == f"{painted}\n\ta\\x1b[5mb\\x9bc"

@@ -16,11 +16,14 @@ import pytest
 from orchestrator.errors import UsageError
 from orchestrator.formats.csv_cells import cell
 from orchestrator.formats.documents import to_json
+from orchestrator.formats.html.markup import element, text
 from orchestrator.installation import Installation
 from orchestrator.ledger import totals
 from orchestrator.model import JobSpec
 from orchestrator.reports.entries_csv import entries_csv, write_entries
 from orchestrator.reports.html import page
+from orchestrator.reports.html.render import environment
+from orchestrator.reports.losses import losses
 from orchestrator.reports.report import entries, report
 from providers.fake import default_catalog
 from tests.rig import SimulatedInstallation, SqliteScratchDatabase, train_spec
@@ -66,6 +69,13 @@ def test_the_loss_curve_takes_the_last_word_on_a_repeated_step_and_skips_cut_lin
     assert steps[-1] == 990
 
 
+def test_lines_of_metrics_that_no_number_holds_are_skipped() -> None:
+    steps = ("9" * 400, "1e400", "NaN", '"x"', "-1", "[" * 100_000, "true", str(2**60))
+    lines = [f'{{"step": {step}, "loss": 1}}' for step in steps]
+    lines += [f'{{"step": 1, "loss": {loss}}}' for loss in ("9" * 400, "1e400", "null", "{}")]
+    assert losses([f'{chr(10).join(lines)}\n{{"step": 2, "loss": 3.5}}\n'.encode()]) == ((2, 3.5),)
+
+
 def test_the_csv_sums_to_the_total_and_starts_no_formula(installation: Installation, past: Past) -> None:
     submit_job(installation, "evil", project="=cmd()")
     view = report(installation)
@@ -75,7 +85,11 @@ def test_the_csv_sums_to_the_total_and_starts_no_formula(installation: Installat
 
 
 @pytest.mark.parametrize(
-    "text", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-2+3+cmd|' /C calc'!A0", "\uff1d1"]
+    "text",
+    [
+        *("=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "-2+3+cmd|' /C calc'!A0", "\uff1d1"),
+        *(" =1", "\xa0 \t@SUM(A1)", "\u3000\uff1d1"),
+    ],
 )
 def test_no_cell_is_run_by_a_spreadsheet(text: str) -> None:
     assert cell(text) == f"'{text}"
@@ -84,6 +98,21 @@ def test_no_cell_is_run_by_a_spreadsheet(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "-", "-1.5", "+3", "-.5e-3", "gpt", "a=b", "2026-11-21"])
 def test_numbers_and_plain_words_stay_what_they_are(text: str) -> None:
     assert cell(text) == text
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\x00", "\x1b", "\x9b", "\xad", "\u200b", "\u202e", "\ufeff", "\ud800", "\U000e0041"]
+)
+def test_hidden_characters_of_a_cell_or_a_page_are_shown_and_have_no_effect(hidden: str) -> None:
+    for written in (cell(f"{hidden}=1"), str(text(f"{hidden}=1")), element("a", href=f"{hidden}=1")):
+        assert hidden not in written
+        assert "\\" in written
+        assert written.encode()
+    template = environment().from_string("<a title='{{ it }}'>{{ it }} {{ it | upper }} {{ markup | chart }}</a>")
+    page_ = template.render(it=f"{hidden}<b>", markup=element("b", "bold"))
+    assert hidden not in page_
+    assert page_.count("&lt;") == 3
+    assert cell("two\nlines\tand a tab") == str(text("two\nlines\tand a tab")) == "two\nlines\tand a tab"
 
 
 class _Page(HTMLParser):
