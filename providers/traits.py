@@ -11,7 +11,8 @@ from providers.offer import provider_of
 class Traits:
     """`own_clock`: market time may run faster than the wall clock while no other provider is enabled. `start_wall_s`:
     wall seconds from requesting a machine to a training trainer; None: as for a cloud. `shares_host`: its machines are
-    processes of this host's user, so they read and write the same folders as the control plane.
+    processes of this host's user, so they read and write the same folders as the control plane. `owned`: its prices are
+    those that the user declares for machines of their own, and may be 0.
     """
 
     simulated: bool = False
@@ -19,12 +20,14 @@ class Traits:
     own_clock: bool = False
     start_wall_s: float | None = None
     shares_host: bool = False
+    owned: bool = False
 
 
 _OF = {
     # 5 s: start of a Ray node and a trainer with torch on 2 idle cores (benchmarks/failover.py)
     "local": Traits(simulated=True, only_simulated_gpus=True, own_clock=True, start_wall_s=5.0, shares_host=True),
     "fake": Traits(simulated=True, shares_host=True),
+    "static": Traits(owned=True),
 }
 
 

@@ -4,8 +4,9 @@ A price has three separate properties. It is *observed* once a source reports it
 machines there are billed at it; an outlier is payable only after a second report confirms it. It is *eligible* if it
 may be chosen; a flagged payable price may not. The first price of an offer, and one that jumped, must also be plausible
 by `Anchors`, unless a second source reports about the same price or a person accepts it. A number that is no price,
-such as a negative one, is only flagged. Every price of every source is checked here: those of enabled providers,
-collectors and feeds (`judge`) and those of recorded tables (`replay`).
+such as a negative one, is only flagged; 0 is a price only of machines that the user owns, whose declared prices are
+compared with no others, and of simulated ones. Every price of every source is checked here: those of enabled
+providers, collectors and feeds (`judge`) and those of recorded tables (`replay`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from providers.collect.facts import Flag, FlaggedFinding
 from providers.money import format_usd
 from providers.offer import Offer
 from providers.price import PricePoint
+from providers.traits import traits_of
 
 MOST_NANO_USD = 10**18
 """Per hour. No machine costs so much, and what it would cost in a few hours exceeds the numbers of the store."""
@@ -183,6 +185,8 @@ class Judge:
 
     def _contradiction(self, offer: Offer, price: int) -> str:
         """What contradicts a price; empty if nothing does."""
+        if traits_of(offer.provider).owned:
+            return ""
         why = "" if self._anchors is None else self._anchors.objection(offer, price)
         on_demand = self._on_demand.get(_kind(offer))
         if not why and offer.spot and on_demand is not None and price < SPOT_FLOOR * on_demand:
@@ -215,12 +219,14 @@ def _priced(offers: Mapping[str, Offer], points: Sequence[PricePoint]) -> tuple[
     """The points whose numbers are prices, and a result with the flags of the others."""
     judged, priced = Judged([], []), list[PricePoint]()
     for point in points:
-        price = point.nano_usd_per_hour
-        if type(price) is int and 0 <= price <= MOST_NANO_USD:
+        price, offer = point.nano_usd_per_hour, offers[point.offer_id]
+        free = offer.simulated or traits_of(offer.provider).owned
+        if type(price) is int and (0 if free else 1) <= price <= MOST_NANO_USD:
             priced.append(point)
         else:
-            text = f"{price!r:.60} nano-USD per hour is not a price from 0 to {format_usd(MOST_NANO_USD)}/h"
-            judged.flagged.append(FlaggedFinding(Flag.MALFORMED, point.offer_id, text, offers[point.offer_id]))
+            least = "0" if free else "1 nano-USD"
+            text = f"{price!r:.60} nano-USD per hour is not a price from {least} to {format_usd(MOST_NANO_USD)}/h"
+            judged.flagged.append(FlaggedFinding(Flag.MALFORMED, point.offer_id, text, offer))
     return judged, priced
 
 

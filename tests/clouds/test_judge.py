@@ -222,3 +222,20 @@ def test_a_line_that_is_none_of_ours_is_refused(line):
     with pytest.raises(FormatError) as caught:
         decode(line)
     assert line in str(caught.value)
+
+
+def test_no_machine_of_a_cloud_is_free_however_often_it_is_reported():
+    """The ledger would book nothing, and no budget would end."""
+    judge = Judge([(ON_DEMAND, at(ON_DEMAND, 98.0))])
+    for ms in (2000, 3000, 4000):
+        found = judge.judge(OFFERS, [at(ON_DEMAND, 0.0, ms), at(SPOT, 0.0, ms)])
+        assert [each.flag for each in found.flagged] == [Flag.MALFORMED, Flag.MALFORMED]
+        assert found.payable == []
+    assert judged(judge, at(SPOT, 20.0, 5000)) == []
+
+
+def test_the_declared_price_of_an_owned_machine_is_not_compared_with_those_of_clouds():
+    owned = replace(ON_DEMAND, provider="static")
+    for dollars in (0.0, 0.1, 900.0):
+        found = Judge(anchors=Anchors()).judge([owned], [at(owned, dollars)], "static")
+        assert (found.flagged, len(found.payable)) == ([], 1)
