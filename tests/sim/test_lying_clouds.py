@@ -267,3 +267,17 @@ def test_a_machine_of_another_offer_than_was_requested_is_reported_once_because_
     (event,) = home.events(job, "instance.other_offer")
     assert f"is {EXPENSIVE.id} according to its provider, but {CHEAP.id} was requested" in event.message
     check_truth(home)
+
+
+def test_a_bill_that_ends_in_the_future_is_booked_for_as_long_as_the_machine_can_have_existed(
+    home: SimulatedInstallation, lies: Lies
+) -> None:
+    lies["describe"] = each(billed_to_ms=lambda it: it.billed_to_ms and it.billed_to_ms + 20 * HOUR_MS)
+    job = home.submit(steps=20)
+    home.until_state(job, "finished")
+    home.settle()
+    (run,) = home.runs(job)
+    assert run.billed_from_ms is not None
+    assert run.billed_to_ms is not None
+    assert 0 < run.billed_to_ms - run.billed_from_ms <= home.clock.now_ms() - run.created_at_ms
+    assert not [it for it in home.cloud.instances() if it.alive]

@@ -134,8 +134,8 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             continue  # the next control plane asks again
         known = {each.id: each for each in described}
         if known.keys() == {*run.instance_ids} and not any(each.alive for each in described):
-            trained = run.training_from_ms is not None
-            machines = [as_described(m, known[m.instance_id or ""], now, trained=trained) for m in run.machines]
+            factor = installation.clock.factor
+            machines = [as_described(run, m, known[m.instance_id or ""], now, factor) for m in run.machines]
             ended.append((run, machines))
     last_ms = max((each.billed_to_ms or now for _, machines in ended for each in machines), default=now)
     _wait_until(installation, last_ms)
@@ -148,18 +148,31 @@ def settle_all(installation: Installation, leadership: Leadership, ask: Ask) -> 
             settle(installation, leadership, run, machines)
 
 
-def as_described(machine: Member, instance: Instance | None, gone_ms: int, *, trained: bool) -> Member:
-    """A machine that is gone, with the interval for which its provider bills it. If the provider no longer knows the
-    machine or its end, it is billed at most until it was found to be gone. That instant must be the same each time:
-    prices are never known up to now. One that `trained` is billed from when it began, even if the provider no longer
-    says so."""
+def as_described(run: Run, machine: Member, instance: Instance | None, gone_ms: int, factor: float) -> Member:
+    """A machine of a run that is gone, with the interval for which its provider bills it. If the provider no longer
+    knows the machine or its end, it is billed at most until it was found to be gone. That instant must be the same each
+    time: prices are never known up to now. One that trained is billed from when it began, even if the provider no
+    longer says so. `factor` is that of the clock."""
     if machine.instance_id is None:
         return machine
     if instance is None:
         return replace(machine, billed_to_ms=gone_ms)
     ended_ms = gone_ms if instance.billed_to_ms is None else instance.billed_to_ms
+    trained = run.training_from_ms is not None
     began_ms = machine.billed_from_ms if trained and instance.billed_from_ms is None else instance.billed_from_ms
+    if began_ms is not None and ended_ms > gone_ms:
+        longest_ms = _longest_ms(run, gone_ms, factor)
+        ended_ms = ended_ms if longest_ms is None else min(ended_ms, began_ms + longest_ms)
     return replace(machine, billed_from_ms=began_ms, billed_to_ms=ended_ms)
+
+
+def _longest_ms(run: Run, gone_ms: int, factor: float) -> int | None:
+    """For how long a machine can have been billed: from its request until it was found to be gone, both by our clock,
+    from which the provider's may differ, and rounded up. None if our clock was set back, or if an earlier run
+    requested the machine."""
+    if run.machine_from_ms is not None or gone_ms < run.created_at_ms:
+        return None
+    return gone_ms - run.created_at_ms + round(ROUNDED_UP_S * 1000 * factor)
 
 
 def _wait_until(installation: Installation, at_ms: int) -> None:

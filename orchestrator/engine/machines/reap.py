@@ -16,7 +16,7 @@ from orchestrator.engine.compartment import Compartment, contained
 from orchestrator.engine.context import Context
 from orchestrator.engine.machines.collect import poll_prices
 from orchestrator.engine.machines.launched import launch_key
-from orchestrator.engine.machines.sweep import adopt, sweep
+from orchestrator.engine.machines.sweep import adopt, gone_key, sweep
 from orchestrator.errors import SiteError
 from orchestrator.model import Run
 from providers.base import Landed
@@ -169,9 +169,9 @@ def _find_out(ctx: Context, run: Run) -> bool:
 
 
 def _settle(ctx: Context, run: Run) -> bool:
-    gone_ms = ctx.now_ms - round(ctx.waited_s(f"gone/{run.id}") * 1000 * ctx.installation.clock.factor)
-    trained = run.training_from_ms is not None
+    gone_ms = ctx.now_ms - round(ctx.waited_s(gone_key(run.id)) * 1000 * ctx.installation.clock.factor)
+    factor = ctx.installation.clock.factor
     ended = [
-        as_described(each, ctx.instances.get(each.instance_id or ""), gone_ms, trained=trained) for each in run.machines
+        as_described(run, each, ctx.instances.get(each.instance_id or ""), gone_ms, factor) for each in run.machines
     ]
     return settle(ctx.installation, ctx.leadership, run, ended)

@@ -159,6 +159,11 @@ def _is_at(provider: Provider, run: Run) -> bool:
     return provider_of(run.offer_id) == provider.name
 
 
+def gone_key(run_id: str) -> str:
+    """The key for the time since which all machines of a run are gone."""
+    return f"gone/{run_id}"
+
+
 def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -> bool:
     """Reopen the books of a machine that was assumed gone but is running, so that it is ended and booked like any
     other. Lists may be outdated, so a description decides."""
@@ -167,6 +172,7 @@ def _came_back(ctx: Context, provider: Provider, instance: Instance, run: Run) -
         answer = ctx.ask(f"came-back/{run.id}", place_of(instance.offer_id), described)
         if answer is not None and any(each.alive for each in answer.result()):
             ctx.instances.pop(instance.id, None)
+            ctx.waits_anew(gone_key(run.id))
             machines = [
                 replace(each, billed_to_ms=None) if each.instance_id == instance.id else each for each in run.machines
             ]
