@@ -39,6 +39,7 @@ before."""
 TRAINS: tuple[RunState, ...] = ("training", "quiesced")
 """The states of a run that has the job."""
 REPORTED_AGAIN_S = 3600.0  # wall: how often an event reports a step that keeps failing
+UNHEARD_S = 30.0  # wall: how long a new control plane waits for a provider before it assumes that a machine is alive
 FAULT_KEY = "fault:"
 """Prefix of the pacing keys that remember when such an event was last written."""
 
@@ -65,6 +66,10 @@ class Work:
         """Whether no job, machine, migration or command needs work."""
         unsettled = any(each.state in ACTIVE for each in self.quarantined.values())
         return not (self.jobs or self.runs or self.migrations or self.commands or unsettled or self.unreadable)
+
+    def runs_of_project(self, project: str) -> Sequence[Run]:
+        """The `runs` of the jobs of a project; those of unreadable jobs are left out."""
+        return [run for run in self.runs if (job := self.jobs.get(run.job_id)) is not None and job.project == project]
 
     def runs_by_job(self) -> Mapping[str, Sequence[Run]]:
         """The `runs` by the ids of their jobs."""
@@ -224,13 +229,27 @@ class Context:
     def lived_until_ms(self, instance_id: str) -> int | None:
         """When a machine ended by itself (market ms), because it was not renewed; None if it may still be alive, or
         if its provider has reported since that it is."""
-        ends_s, now_s = self.pacing.get(f"lives/{instance_id}"), self.installation.clock.monotonic_s()
+        ends_s, now_s = self.pacing.get(may_live(instance_id)), self.installation.clock.monotonic_s()
         if ends_s is None or ends_s >= now_s:
             return None
         instance = self.instances.get(instance_id)
         if instance is not None and instance.alive and self.pacing.get(f"seen/{instance_id}", -inf) > ends_s:
             return None
         return self.now_ms - round((now_s - ends_s) * 1000 * self.installation.clock.factor)
+
+    def unheard(self, run: Run) -> bool:
+        """Whether an earlier control plane knew a machine of the run, and its provider has not described it to this
+        one: so the machine may have ended long ago. At most for UNHEARD_S."""
+        if run.billed_from_ms is None or run.billed_to_ms is not None:
+            return False
+        described = all(each in self.instances for each in run.instance_ids)
+        return not described and self.waited_s(f"unheard/{run.id}") <= UNHEARD_S
+
+    def may_have_ended(self, run: Run) -> bool:
+        """Whether a machine of the run may have ended by itself, which its provider has not confirmed. So the amount
+        that its job has spent is not known."""
+        waits = any(self.lived_until_ms(each) is not None and not self.is_gone(each) for each in run.instance_ids)
+        return waits or self.unheard(run)
 
     def over(self, run: Run) -> bool:
         """Whether a run has ended and cannot train any more: its machine is gone or booked, or its lease has expired.
@@ -361,6 +380,11 @@ class Context:
                 labels=job.spec.labels,
             )
         )
+
+
+def may_live(instance_id: str) -> str:
+    """The key for the monotonic time until which a machine may live without another renewal (machines.renewals)."""
+    return f"may-live/{instance_id}"
 
 
 def _out_of_reach(run: Run) -> RowError:

@@ -146,6 +146,33 @@ def test_a_job_that_a_pending_command_will_pause_can_be_resumed(home: SimulatedI
     assert not home.events(job, "command.refused")
 
 
+def test_pending_pauses_and_resumes_decide_what_else_is_accepted(home: SimulatedInstallation) -> None:
+    """The control plane is stopped, so none is carried out yet."""
+    job = home.submit(steps=20)
+    home.until_step(job, 5)
+    for _ in range(2):
+        commands.pause(home.installation, "job", caller=ME)
+        with pytest.raises(UsageError, match=r"^job is already about to pause$") as refused:
+            commands.pause(home.installation, "job", caller=ME)
+        assert refused.value.hint == "tradewind resume job"
+        commands.resume(home.installation, "job", caller=ME)
+        with pytest.raises(UsageError, match=r"^job is running, not paused$"):
+            commands.resume(home.installation, "job", caller=ME)
+    home.until_state(job, "finished")
+    assert not home.events(job, "command.refused")
+
+
+def test_a_job_that_a_pending_command_will_resume_is_not_resumed_twice(home: SimulatedInstallation) -> None:
+    job = home.submit(steps=20)
+    home.ask("pause", job)
+    home.until_state(job, "paused")
+    commands.resume(home.installation, "job", caller=ME)
+    with pytest.raises(UsageError, match=r"^job is about to resume$"):
+        commands.resume(home.installation, "job", caller=ME)
+    home.until_state(job, "finished")
+    assert not home.events(job, "command.refused")
+
+
 def test_code_that_raises_is_tried_again_at_once_where_it_is_then_after_growing_pauses_and_failed_with_its_traceback(
     home: SimulatedInstallation,
 ) -> None:

@@ -395,6 +395,24 @@ def test_a_job_of_unknown_speed_whose_budget_covers_no_machine_is_paused_and_say
     assert paid(home) <= usd(rents)
 
 
+def test_a_job_that_is_paused_before_its_speed_is_known_says_what_a_machine_takes(home: SimulatedInstallation) -> None:
+    home.site.prepare_takes(lambda _: 200.0)
+    job = home.submit(steps=600, budget_nano_usd=usd("0.05"))
+    said = why_paused(home, job)
+    assert "budget is spent so far" in said
+    (rents,) = re.findall(
+        r"; to continue: tradewind budget set job USD \(\$(\d+\.\d\d) is enough to rent a machine; training costs "
+        r"more\), then tradewind resume job$",
+        said,
+    )
+    paid(home)
+    machines = len(home.cloud.instances())
+    home.ask("budget", job, nano_usd=usd(rents))
+    home.ask("resume", job)
+    home.until(lambda: len(home.cloud.instances()) > machines)
+    assert paid(home) <= usd(rents)
+
+
 @pytest.mark.parametrize("nodes", [1, 2])
 @pytest.mark.parametrize("cents", [18.2, 18.4])
 def test_a_budget_that_is_named_as_enough_pays_for_the_least_time_of_a_machine_for_the_last_steps(

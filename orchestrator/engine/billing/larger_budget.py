@@ -218,6 +218,16 @@ def _missing(installation: Installation, tx: Tx, job: Job, seen: Inputs) -> tupl
     return _needed(installation, seen, job, ending), ending + starts.get(job.id, -ending)
 
 
+def orders_to_continue(
+    installation: Installation, tx: Tx, job: Job, *, markets: MarketReader, speeds: SpeedReader, used: Collection[str]
+) -> tuple[str, str]:
+    """(a note if more than money is missing, else ""; the command that sets a budget that is enough, or, if that is not
+    known, the budget that rents a machine). The arguments are as for `needed_to_continue`. Raises RowError."""
+    found, to_start = _missing(installation, tx, job, _inputs(installation, tx, job, markets, speeds, used))
+    order = larger_budget(tx, job, found)
+    return found.also_late, order if found.enough or not to_start else f"{order} ({enough_to_rent(to_start)})"
+
+
 def needed_to_continue(
     installation: Installation,
     tx: Tx,

@@ -18,7 +18,12 @@ from orchestrator.engine.billing.accrue import (
     running_nano_usd_per_hour,
 )
 from orchestrator.engine.billing.egress_estimates import estimated_nano_usd, fetched
-from orchestrator.engine.billing.larger_budget import larger_budget, needed_to_continue, project_shortage
+from orchestrator.engine.billing.larger_budget import (
+    larger_budget,
+    needed_to_continue,
+    orders_to_continue,
+    project_shortage,
+)
 from orchestrator.engine.billing.machine_cost import job_cost_nano_usd, unbooked_nano_usd
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.reserves import (
@@ -244,6 +249,15 @@ def refuses(ctx: Context, job: Job, offer_id: str, leaves: Run | None = None) ->
     return f"{why}{late}; to continue: {orders}"
 
 
+def no_longer_covers(ctx: Context, job: Job, target: Run) -> str | None:
+    """Why the machines of `target`, which are about to be launched, may no longer be rented; None if they may. The
+    budget was checked when the launch was decided, which may be long ago."""
+    budget = job.spec.budget_nano_usd
+    if budget is None or not spending(ctx, job, None).nearly_used_up(budget):
+        return None
+    return f"the rest of its budget no longer covers a machine on {target.offer_id}"
+
+
 def refuses_second(ctx: Context, job: Job, current: Run, offer_id: str, also_nano_usd: int = 0) -> str | None:
     """Why a running job may not rent a second machine of an offer, to move to or as a standby; None if it may. It may
     not if the cost of both (`also_nano_usd`) and of ending all machines would exceed the budget and force a pause."""
@@ -289,7 +303,9 @@ def why_paused(ctx: Context, job: Job, current: Run | None, now: Spending) -> st
     if rest is not None:
         why += f"; finishing at the present speed and price costs about {about_usd(rest)} more"
     with ctx.installation.store.read() as tx:
-        late, order = larger_budget_now(ctx, tx, job)
+        late, order = orders_to_continue(
+            ctx.installation, tx, job, markets=ctx.markets, speeds=ctx.speeds, used=ctx.used_offers
+        )
         orders = with_project_order(ctx, tx, job, order)
     return f"{why}{late}; to continue: {orders}, then tradewind resume {ctx.typed_name(job)}"
 

@@ -54,7 +54,7 @@ def _stop_as_asked(
     if job.state == "cancelling":
         return _cancelling(ctx, job, current, migrating)
     if job.state in ("starting", "running", "migrating", "pausing"):
-        if _limits(ctx, job, current, look_s, projects):
+        if _limits(ctx, job, current, runs, look_s, projects):
             return True
         if job.state == "pausing":
             return _pausing(ctx, job, current, migrating)
@@ -120,8 +120,12 @@ def _end_now(ctx: Context, job: Job, current: Run | None, because: str, why: str
                 abort(ctx, move, "the job is paused")
 
 
-def _limits(ctx: Context, job: Job, current: Run | None, look_s: float, projects: dict[str, Spending]) -> bool:
-    """`projects` has the results for projects in this tick: one check is enough for all jobs of a project."""
+def _limits(
+    ctx: Context, job: Job, current: Run | None, runs: Sequence[Run], look_s: float, projects: dict[str, Spending]
+) -> bool:
+    """Whether a spending limit stopped the job. A budget is not checked before the provider has described machines that
+    were there before this control plane: until then the spending is not known. `projects` has the results for projects
+    in this tick: one check is enough for all jobs of a project."""
     spec, whole = job.spec, project_budget.budget_of(ctx, job.project)
     if spec.budget_nano_usd is None and spec.max_duration_s is None and whole is None:
         return False
@@ -129,11 +133,11 @@ def _limits(ctx: Context, job: Job, current: Run | None, look_s: float, projects
         return False
     if spec.max_duration_s is not None and job.state != "pausing" and _overran(ctx, job, current, spec.max_duration_s):
         return True
-    if (budget := spec.budget_nano_usd) is not None:
+    if (budget := spec.budget_nano_usd) is not None and not any(map(ctx.unheard, runs)):
         now = spending(ctx, job, current, look_s)
         if _near_budget(ctx, job, current, budget, now, "its", partial(why_paused, ctx, job, current, now)):
             return True
-    if whole is not None:
+    if whole is not None and not any(map(ctx.unheard, ctx.work.runs_of_project(job.project))):
         if job.project not in projects:
             with ctx.installation.store.read() as tx:
                 projects[job.project] = project_budget.project_spending(ctx, tx, job.project, whole, look_s)

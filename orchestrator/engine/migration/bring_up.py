@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from orchestrator.engine.billing.spending_limits import no_longer_covers
 from orchestrator.engine.calls import LIMIT_S, Answer, place_of
 from orchestrator.engine.context import Context
 from orchestrator.engine.inputs.snapshot import perf, profiled_bytes
 from orchestrator.engine.jobs import trainer_spec
 from orchestrator.engine.jobs.blame import died_alone
 from orchestrator.engine.machines.launched import answered, at_its_offer, land, launch_key, named, with_machines
-from orchestrator.engine.machines.renewals import covered_s
+from orchestrator.engine.machines.renewals import covered_s, may_live_until, others_outlive
 from orchestrator.engine.migration import timeouts
 from orchestrator.engine.migration.disk import disk_gb
 from orchestrator.engine.migration.limits import check_limits, within_limits
@@ -40,6 +41,7 @@ LAUNCH_TIME_TO_LIVE_S = 3600.0
 soon as the machine is known."""
 LOCAL = ("zone", "region")
 """Errors of this scope concern one place, such as a host without Python, so another offer is tried."""
+HELD_UP_S = 10.0
 MAX_LAUNCHES = 30  # calls without a clear answer before another offer is tried,
 LAUNCHES_FOR_S = 60.0  # and for how long, counted from the first one
 PREPARE_EVERY_S = 15.0
@@ -71,6 +73,11 @@ def provision(ctx: Context, move: Move) -> bool:
         pays = still_pays(ctx, move)
         if pays is None:
             return True
+        if not migration.attempt:
+            if (refusal := no_longer_covers(ctx, move.job, move.target)) is not None:
+                return abort(ctx, move, refusal)
+            if others_outlive(ctx, move.job, move.target):
+                return _held_up(ctx, move)
         try:
             counted = _counted(ctx, move, pays)
         except LimitError as error:
@@ -123,9 +130,10 @@ def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:
     try:
         landed = answer.result()
     except ProviderError as error:
-        with ctx.installation.store.read() as tx:
-            counted = tx.migration(migration.id)
-        return _refused(ctx, replace(move, migration=counted), error)
+        return _refused(ctx, replace(move, migration=_stored(ctx, migration)), error)
+    if (to_live_s := _stored(ctx, migration).to_live_s) is not None:
+        for instance_id in landed.instance_ids:
+            may_live_until(ctx, instance_id, answer.asked_s + to_live_s / ctx.installation.clock.factor)
     with ctx.write() as tx:
         if tx.advance(migration.id, Step.PROVISION, Step.READY, error=None):
             tx.set_machines(target.id, with_machines(target, landed.instance_ids))
@@ -141,6 +149,21 @@ def _launched(ctx: Context, move: Move, answer: Answer[Landed]) -> bool:
                 message += f", one of {1 + len(migration.also)} offers requested at once"
             ctx.event(tx, "migration.provision", message, move.job, run=target, migration=migration, **rented)
     return True
+
+
+def _stored(ctx: Context, migration: Migration) -> Migration:
+    """The migration as `_counted` stored it."""
+    with ctx.installation.store.read() as tx:
+        return tx.migration(migration.id)
+
+
+def _held_up(ctx: Context, move: Move) -> bool:
+    """Wait until a budget covers this machine and the others even if the control plane stops now. Report it if that
+    takes long."""
+    if ctx.waited_s(f"held-up/{move.migration.id}") < HELD_UP_S:
+        return False
+    why = "its budget covers another machine only after the present ones have got a shorter time to live"
+    return _nothing_rented(ctx, move, SiteError(why, hint="Tradewind asks their provider again"))
 
 
 def _nothing_rented(ctx: Context, move: Move, error: SiteError | ProviderError) -> bool:

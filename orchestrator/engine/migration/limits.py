@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from orchestrator.config.raising import raising
-from orchestrator.engine.billing.project_budget import over_project_budget
+from orchestrator.engine.billing.project_budget import budget_of, over_project_budget
 from orchestrator.engine.context import Context, Standing
 from orchestrator.engine.inputs.rent_limits import Limits, limits_of, rent_limits
 from orchestrator.engine.jobs.reserved import is_later
@@ -134,6 +134,11 @@ def _check(room: _Room, job: Job, offer_id: str) -> None:
 
 
 def _check_budget(ctx: Context, tx: Tx, job: Job, offer_id: str, besides: str | None) -> None:
+    if budget_of(ctx, job.project) is None:
+        return
+    if any(map(ctx.unheard, ctx.work.runs_of_project(job.project))):
+        unknown = f"the cost of a machine of project {job.project} is not known yet, and so what is left of its budget"
+        raise LimitError(unknown, hint="Tradewind waits for its provider")
     if (why := over_project_budget(ctx, tx, job, offer_id, besides)) is not None:
         raise LimitError(why, hint=raising(f"projects.{job.project}.budget"))
 

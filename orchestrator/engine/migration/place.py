@@ -40,6 +40,7 @@ def place(ctx: Context, turns: Turns) -> bool:
     with_notice = jobs_with_notice(ctx)
     sound = {job_id: job for job_id, job in ctx.work.jobs.items() if job_id not in ctx.work.quarantined}
     able = {job_id for job_id, job in sound.items() if job.state in ("queued", "running") and is_known(ctx, job)}
+    able -= {run.job_id for run in ctx.work.runs if run.end is None and ctx.may_have_ended(run)}
     in_need = {job_id for job_id in able if _needs_machine(sound[job_id], with_notice)}
     able -= {job_id for job_id in in_need & turns.due if not _is_asked(ctx, sound[job_id])}
     in_need &= able

@@ -51,12 +51,13 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         job = _living(tx, ref)
         order = tx.add_command("pause", job.id, {}, caller.actor) if may_pause(tx, job, tx.open_commands()) else None
         stepped = has_stepped(tx.runs(job_id=job.id, unreadable=left_out))
-        to_be_resumed = halted(tx, job)  # by a pending command
+        to_be_resumed = halted(tx, job)  # by a pending command, unless there is none
     if order is None:
         with installation.store.read() as tx:  # reading the market takes too long to block other writers
             first = [each.order for each in short_of_money(installation, tx, job) if each.at_once]
             hint = ", then ".join([*first, f"tradewind resume {tx.typed_name(job.id, job.name)}"])
-        raise UsageError(f"{job.name} is already {job.state}", hint=hint)
+        state = job.state if to_be_resumed else "about to pause"  # by a pending command
+        raise UsageError(f"{job.name} is already {state}", hint=hint)
     if to_be_resumed:
         message = f"{job.name} stays paused"
     elif job.state == "queued":
@@ -83,7 +84,8 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         to_be_paused = not halted(tx, job)  # by a pending command
         ended = job.state in TERMINAL
         if not may_resume(tx, job, tx.open_commands()) and not (broke is not None and ended):
-            raise UsageError(f"{job.name} is {job.state}, not paused", hint="only a paused job can be resumed")
+            state = "about to resume" if halted(tx, job) else f"{job.state}, not paused"  # by a pending command
+            raise UsageError(f"{job.name} is {state}", hint="only a paused job can be resumed")
         if any(each.at_once for each in short):
             again = f"tradewind resume {tx.typed_name(job.id, job.name)}"
             raise UsageError(too_poor(job, short), hint=f"{remedies(short)}, then {again}")
@@ -211,23 +213,27 @@ def migrate(installation: Installation, ref: str, offer_id: str | None, *, calle
 
 
 def may_pause(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
-    """Whether a job that has not ended is neither paused nor pausing, or will be resumed by one of the `waiting`
-    commands, which no control plane has carried out yet."""
-    return not halted(tx, job) or _is_among(waiting, "resume", job)
+    """Whether a job that has not ended is neither paused nor pausing once the `waiting` commands, which no control
+    plane has carried out yet, are carried out."""
+    last = _last(waiting, job)
+    return last == "resume" if last is not None else not halted(tx, job)
 
 
 def may_resume(tx: Tx, job: Job, waiting: Sequence[Command]) -> bool:
-    """Whether a job is paused or pausing, or will be paused by one of the `waiting` commands."""
-    return halted(tx, job) or _is_among(waiting, "pause", job)
+    """Whether a job is paused or pausing once the `waiting` commands are carried out."""
+    last = _last(waiting, job)
+    return last == "pause" if last is not None else halted(tx, job)
 
 
 def being_cancelled(job: Job, waiting: Sequence[Command]) -> bool:
     """Whether one of the `waiting` commands cancels the job."""
-    return _is_among(waiting, "cancel", job)
+    return any(each.kind == "cancel" and each.job_id == job.id for each in waiting)
 
 
-def _is_among(waiting: Sequence[Command], kind: str, job: Job) -> bool:
-    return any(each.kind == kind and each.job_id == job.id for each in waiting)
+def _last(waiting: Sequence[Command], job: Job) -> str | None:
+    """The kind of the last of the `waiting` commands that pauses or resumes the job; None if there is none."""
+    kinds = [each.kind for each in waiting if each.job_id == job.id and each.kind in ("pause", "resume")]
+    return kinds[-1] if kinds else None
 
 
 def _living(tx: Tx, ref: str, *, cancelled: bool = False) -> Job:
