@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.config.projects import Project, Projects
+from orchestrator.engine.calls import Place
 from orchestrator.engine.migration.place import UNBOOKED
 from orchestrator.model import STEP_ORDER, Job, Step
 from providers.fake import Fault
@@ -268,3 +270,19 @@ def test_a_machine_is_not_ended_by_itself_while_a_control_plane_runs(home: Simul
     assert home.job(job).state == "paused"
     assert run.end == "paused"
     assert home.machine(run).end_reason is EndReason.USER
+
+
+def test_clouds_are_not_asked_too_often_to_renew_machines_near_the_end_of_budgets(home: SimulatedInstallation) -> None:
+    """All budgets end in the same minute. EC2 allows 10 such calls per second, so 200 jobs must need at most 3 each."""
+    jobs = [home.submit(name, steps=2000, budget_nano_usd=usd("0.12")) for name in "abcd"]
+    asked: Counter[int] = Counter()
+
+    def counted(_place: Place, key: str) -> bool:
+        asked[int(home.clock.monotonic_s() // 60)] += key.startswith("renew:")
+        return False
+
+    home.wires.silent = counted
+    home.settle()
+    assert {home.job(job).state for job in jobs} == {"paused"}
+    assert {run.end for job in jobs for run in home.runs(job)} == {"paused"}
+    assert max(asked.values()) <= 3 * len(jobs)

@@ -26,11 +26,14 @@ from providers.offer import provider_of, region_of
 RENEW_AFTER = 1 / 12
 """A machine is renewed after this share of its time to live. So without a control plane, it lives on for at least
 eleven twelfths of that time."""
+RENEW_COVERED_AFTER = 1 / 4
+"""The same if a budget covers less than `limits.max_unattended_s`. Each of these calls is for the machines of one job
+only, and clouds limit them: EC2 allows 10 changes of tags per second and region."""
 RENEW_RETRY_S = 5.0
 
 
 def renew(ctx: Context) -> None:
-    """Renew the time to live of machines of living runs once RENEW_AFTER of it has passed, or shorten it if a budget
+    """Renew the time to live of machines of living runs once a part of it has passed, or shorten it if a budget
     no longer covers it."""
     there = [run for run in ctx.work.runs if not ctx.gone(run)]
     living = [run for run in there if run.end is None]
@@ -127,11 +130,13 @@ def _longest_s(ctx: Context, runs: Sequence[Run]) -> float:
 def _renew(ctx: Context, runs: Sequence[Run], to_live_s: float, of: str = "") -> None:
     """Renew machines that may live for `to_live_s` wall seconds. `of` tells the calls for them from others."""
     now_s = ctx.installation.clock.monotonic_s()
+    short = to_live_s < ctx.installation.config.limits.max_unattended_s
+    passed = RENEW_COVERED_AFTER if short else RENEW_AFTER
     for provider, region, there in regions(ctx, runs):
         ids = [each for run in there for each in run.instance_ids if not ctx.is_gone(each)]
         left_s = [ctx.pacing.get(_lives(instance_id), -math.inf) - now_s for instance_id in ids]
         longest_s = max(ctx.pacing.get(may_live(instance_id), math.inf) - now_s for instance_id in ids)
-        if min(left_s) <= to_live_s * (1 - RENEW_AFTER) or longest_s > to_live_s + LOOK_EVERY_S:
+        if min(left_s) <= to_live_s * (1 - passed) or longest_s > to_live_s + LOOK_EVERY_S:
             step = partial(_renew_there, ctx, provider, region, ids, to_live_s, of)
             contained(ctx, Compartment.RENEW, step, None, about=f"{provider.name} {region}")
 
