@@ -28,7 +28,7 @@ RENEW_AFTER = 1 / 12
 eleven twelfths of that time."""
 RENEW_COVERED_AFTER = 1 / 4
 """The same if a budget covers less than `limits.max_unattended_s`. Each of these calls is for the machines of one job
-only, and clouds limit them: EC2 allows 10 changes of tags per second and region."""
+only, and clouds limit the calls per second."""
 RENEW_RETRY_S = 5.0
 
 
