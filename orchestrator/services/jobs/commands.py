@@ -51,14 +51,14 @@ def pause(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         job = _living(tx, ref)
         order = tx.add_command("pause", job.id, {}, caller.actor) if may_pause(tx, job, tx.open_commands()) else None
         stepped = has_stepped(tx.runs(job_id=job.id, unreadable=left_out))
-        to_be_resumed = halted(tx, job)  # by a pending command, unless there is none
+        is_halted = halted(tx, job)
     if order is None:
         with installation.store.read() as tx:  # reading the market takes too long to block other writers
             first = [each.order for each in short_of_money(installation, tx, job) if each.at_once]
             hint = ", then ".join([*first, f"tradewind resume {tx.typed_name(job.id, job.name)}"])
-        state = job.state if to_be_resumed else "about to pause"  # by a pending command
+        state = job.state if is_halted else "about to pause"
         raise UsageError(f"{job.name} is already {state}", hint=hint)
-    if to_be_resumed:
+    if is_halted:  # a pending command would have resumed it
         message = f"{job.name} stays paused"
     elif job.state == "queued":
         message = f"{job.name} will pause {'at its last checkpoint' if stepped else 'before it starts'}"
@@ -81,10 +81,9 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         broke = tx.job_facts(job.id).quarantine
         if broke is None:
             job = _living(tx, ref)
-        to_be_paused = not halted(tx, job)  # by a pending command
-        ended = job.state in TERMINAL
+        is_halted, ended = halted(tx, job), job.state in TERMINAL
         if not may_resume(tx, job, tx.open_commands()) and not (broke is not None and ended):
-            state = "about to resume" if halted(tx, job) else f"{job.state}, not paused"  # by a pending command
+            state = "about to resume" if is_halted else f"{job.state}, not paused"
             raise UsageError(f"{job.name} is {state}", hint="only a paused job can be resumed")
         if any(each.at_once for each in short):
             again = f"tradewind resume {tx.typed_name(job.id, job.name)}"
@@ -98,7 +97,7 @@ def resume(installation: Installation, ref: str, *, caller: Caller) -> Accepted:
         latest = latest_trained(runs)
         without = stepped and latest is not None and latest.saved_step == 0
         others = waits_for(tx, job)
-    if job.state == "pausing" or (to_be_paused and not ended):
+    if job.state == "pausing" or not (is_halted or ended):  # a pending command will pause it
         message = f"{job.name} resumes as soon as it is paused, on the offer that is best then{poor}"
         return Accepted("resume", (job.id,), message, control_plane(installation).running)
     how = "resumes from its checkpoint" if stepped else "starts"

@@ -252,8 +252,10 @@ def test_a_group_is_submitted_listed_and_cancelled(tradewind: Run, state: Path) 
     assert json.loads(again.stdout)["id"] == document["id"]
     listed = json.loads(tradewind("queue", "--group", "sweep", "--output", "json").stdout)
     assert [each["name"] for each in listed["jobs"]] == ["fresh", "next", "seeds-seed1", "seeds-seed2"]
-    assert "4 jobs of sweep will pause" in tradewind("pause", "--group", "sweep").stdout
     assert "sweep has no jobs left to resume" in tradewind("resume", "--group", "sweep").stderr
+    assert "4 jobs of sweep will pause" in tradewind("pause", "--group", "sweep").stdout
+    assert "sweep has no jobs left to pause" in tradewind("pause", "--group", "sweep").stderr
+    assert "4 jobs of sweep will resume" in tradewind("resume", "--group", "sweep").stdout
     assert tradewind("cancel", "--group", "sweep", "--yes").exit_code == 0
     with closing(sqlite3.connect(state / "tradewind.db")) as connection, connection:
         connection.execute("UPDATE job SET state = 'cancelled' WHERE group_id IS NOT NULL")
