@@ -40,7 +40,7 @@ def check(host: Host, facts: Mapping[str, Any]) -> None:
         _check_gpus(host, facts["gpus"] or {"names": [], "why": "nvidia-smi was not run"}, section)
 
 
-def told(host: Host, facts: Mapping[str, Any], clock_ahead_ms: int) -> str:
+def described(host: Host, facts: Mapping[str, Any], clock_ahead_ms: int) -> str:
     """The facts in one line."""
     gpus = ", ".join(facts["gpus"]["names"]) if wants_gpus(host) else f"{host.gpus} x {host.gpu} (not checked)"
     ahead_s = clock_ahead_ms / 1000

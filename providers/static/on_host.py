@@ -154,8 +154,8 @@ class OnHost:
         if "token" in request:
             return {"machines": self._of_token(request["token"])}
         if "ids" in request:
-            return {"machines": [self._told(home) for home in map(self._home, request["ids"]) if _is_one(home)]}
-        found = [self._told(home) for home in self._homes() if not _has_ended(home)]
+            return {"machines": [self._row(home) for home in map(self._home, request["ids"]) if _is_one(home)]}
+        found = [self._row(home) for home in self._homes() if not _has_ended(home)]
         return {"machines": [each for each in found if each["tags"].get(INSTALL) == request["install"]]}
 
     def renew(self, request: Json) -> Json:
@@ -208,17 +208,17 @@ class OnHost:
         record = json.dumps({**kept, "boot_id": boot_id(), "accepted_s": accepted_s})
         _replace(home / "record.json", record, durable=True)
 
-    def _told(self, home: Path) -> Json:
+    def _row(self, home: Path) -> Json:
         record = _read(home / "record.json")
-        told = {name: record[name] for name in ("id", "token", "fingerprint", "offer_id", "tags", "accepted_ms")}
+        row = {name: record[name] for name in ("id", "token", "fingerprint", "offer_id", "tags", "accepted_ms")}
         ending = _read(home / "ending") if (home / "ending").exists() else {}
-        told["state"] = "terminated" if _has_ended(home) else "stopping" if ending else "running"
-        told["reason"] = ending.get("reason")
-        told["lasted_ms"] = round(max(0.0, ending["at_s"] - record["accepted_s"]) * 1000) if ending else None
-        return told
+        row["state"] = "terminated" if _has_ended(home) else "stopping" if ending else "running"
+        row["reason"] = ending.get("reason")
+        row["lasted_ms"] = round(max(0.0, ending["at_s"] - record["accepted_s"]) * 1000) if ending else None
+        return row
 
     def _of_token(self, token: str) -> list[Json]:
-        return [told for home in self._homes() if (told := self._told(home))["token"] == token]
+        return [row for home in self._homes() if (row := self._row(home))["token"] == token]
 
     def _launched(self, token: str, install: str) -> list[Json]:
         return [each for each in self._of_token(token) if each["tags"].get(INSTALL, "") == install]
@@ -243,18 +243,18 @@ class OnHost:
 def _supervise(home: Path, lock: int) -> None:
     """Start the supervisor, which is not a child of this process and keeps `lock` (of the slot) open. It is running
     when this returns. Raises Refused."""
-    ready, told = os.pipe()
+    ready, reporting = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.close(ready)
             os.setsid()
             if os.fork() == 0:
-                _detach(keep=(lock, told))
-                _watch(home, told, lock)
+                _detach(keep=(lock, reporting))
+                _watch(home, reporting, lock)
         finally:
             os._exit(0)
-    os.close(told)
+    os.close(reporting)
     os.waitpid(child, 0)
     with os.fdopen(ready, encoding="utf-8") as answer:
         if (text := answer.read()) != "ready":
@@ -274,7 +274,7 @@ def _detach(keep: Sequence[int]) -> None:
     os.chdir("/")
 
 
-def _watch(home: Path, told: int, lock: int) -> None:
+def _watch(home: Path, reporting: int, lock: int) -> None:
     """The supervisor: run the user data until the last process has ended or the time to live has run out."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -289,10 +289,10 @@ def _watch(home: Path, told: int, lock: int) -> None:
         _beat(home, lock)
         _start(home, library)
     except BaseException as error:
-        os.write(told, str(error).encode())
+        os.write(reporting, str(error).encode())
         raise
-    os.write(told, b"ready")
-    os.close(told)
+    os.write(reporting, b"ready")
+    os.close(reporting)
     beaten_s = now_s()
     while _has_children():
         left_s = _deadline(home) - now_s()

@@ -26,7 +26,7 @@ from providers.instance import EndReason, Instance, InstanceState
 from providers.offer import Offer, OfferId
 from providers.price import PricePoint
 from providers.static.hosts import PROVIDER, Host
-from providers.static.inspection import check, told, wants_gpus
+from providers.static.inspection import check, described, wants_gpus
 from providers.static.on_host import INSTALL
 from providers.static.prices import DeclaredPrices
 from providers.static.ssh import Ssh, quoted_command
@@ -196,7 +196,7 @@ class StaticProvider:
             raise facts
         ahead_ms = int(facts["wall_ms"]) - (asked_ms + self._clock.now_ms()) // 2
         check(host, facts)
-        return told(host, facts, ahead_ms)
+        return described(host, facts, ahead_ms)
 
     # --- launching ---
 
@@ -331,8 +331,8 @@ class StaticProvider:
 
     def _remember(self, host_name: str, answer: Json) -> list[Instance]:
         """The host's machines under this name only, also if it is declared under two names."""
-        told = map(_instance, answer["machines"])
-        instances = [each for each in told if _host_of(each.id) == host_name]
+        found = map(_instance, answer["machines"])
+        instances = [each for each in found if _host_of(each.id) == host_name]
         known = self._last.setdefault(host_name, {})
         for instance in instances:
             if instance.alive:
@@ -402,24 +402,24 @@ def _not_there(error: ProviderError) -> ProviderError:
     return CapacityError(str(error), hint=error.hint) if isinstance(error, UnavailableError) else error
 
 
-def _instance(told: Json) -> Instance:
-    state = InstanceState(told["state"])
+def _instance(row: Json) -> Instance:
+    state = InstanceState(row["state"])
     ended = state is InstanceState.TERMINATED
-    accepted_ms = int(told["accepted_ms"])
-    machine_id = str(told["id"])
+    accepted_ms = int(row["accepted_ms"])
+    machine_id = str(row["id"])
     if not _ID.fullmatch(machine_id):
         raise ValueError(f"{machine_id[:MOST_TEXT]!r} is not the id of a machine")
     return Instance(
         machine_id,
         PROVIDER,
-        str(OfferId.parse(str(told["offer_id"]))),
-        str(told["token"]),
+        str(OfferId.parse(str(row["offer_id"]))),
+        str(row["token"]),
         state,
         accepted_ms,
-        accepted_ms + int(told["lasted_ms"]) if ended else None,
-        EndReason(told["reason"]) if ended else None,
+        accepted_ms + int(row["lasted_ms"]) if ended else None,
+        EndReason(row["reason"]) if ended else None,
         None,
-        {str(name): str(value) for name, value in told["tags"].items()},
+        {str(name): str(value) for name, value in row["tags"].items()},
     )
 
 

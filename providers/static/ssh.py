@@ -137,7 +137,7 @@ class _Endless(Exception):
     """The output is longer than any answer."""
 
 
-def _carried_out(command: Sequence[str], told: bytes, errors: IO[bytes]) -> tuple[int, bytes]:
+def _carried_out(command: Sequence[str], unsent: bytes, errors: IO[bytes]) -> tuple[int, bytes]:
     """The exit code and the output of a command with this input. Raises FileNotFoundError, subprocess.TimeoutExpired
     after CALL_S, and _Endless; then it is killed."""
     output, give_up_s = bytearray(), time.monotonic() + CALL_S
@@ -162,7 +162,7 @@ def _carried_out(command: Sequence[str], told: bytes, errors: IO[bytes]) -> tupl
                         if not piece:
                             ready.unregister(process.stdout)
                             process.stdout.close()
-                    elif not (told := _written(process.stdin, told)):
+                    elif not (unsent := _written(process.stdin, unsent)):
                         ready.unregister(process.stdin)
                         process.stdin.close()
                 if len(output) > MOST_ANSWER_BYTES or os.fstat(errors.fileno()).st_size > MOST_ANSWER_BYTES:
@@ -172,10 +172,10 @@ def _carried_out(command: Sequence[str], told: bytes, errors: IO[bytes]) -> tupl
             process.kill()
 
 
-def _written(pipe: IO[bytes], told: bytes) -> bytes:
+def _written(pipe: IO[bytes], unsent: bytes) -> bytes:
     """The rest after writing as much as fits; nothing if the pipe has no reader."""
     try:
-        return told[os.write(pipe.fileno(), told[: select.PIPE_BUF]) :]
+        return unsent[os.write(pipe.fileno(), unsent[: select.PIPE_BUF]) :]
     except BrokenPipeError:
         return b""
 
