@@ -251,6 +251,23 @@ def test_no_cost_of_a_project_is_stated_for_machines_that_ended_by_themselves(ho
             assert stated is None or usd(stated[1]) < usd("0.20"), event.message
 
 
+@pytest.mark.parametrize("how", ["continues", "is restarted"])
+def test_no_time_after_the_end_of_a_machine_is_booked(home: SimulatedInstallation, how: str) -> None:
+    """It would be corrected once the provider answers, and the amount paid would be too high until then."""
+    budget = usd("0.12")
+    job = home.submit(steps=2000, budget_nano_usd=budget)
+    home.until_step(job, 120)
+    slow(home, Delay(3.0), only="describe")
+    home.clock.advance(LONG_S)
+    if how == "is restarted":
+        home.start()
+    for _ in range(30):
+        home.tick(0.5)
+        assert home.read(lambda tx: tx.total_nano_usd(job_id=job.id)) <= budget
+    assert paid(home) <= budget
+    assert "correction" not in {each.kind for each in home.read(lambda tx: tx.entries(job_id=job.id))}
+
+
 def test_a_budget_that_was_lowered_holds_if_the_control_plane_stops_after_it(home: SimulatedInstallation) -> None:
     job = home.submit(steps=4000, budget_nano_usd=usd("5.00"))
     home.until_step(job, 60)

@@ -38,13 +38,17 @@ def accrue(ctx: Context, every_s: float) -> None:
     them in one tick."""
     living = [run for run in ctx.work.runs if run.billed_from_ms is not None]
     due = ctx.few_due("accrue", living, lambda run: run.id, every_s, BOOKED_AT_ONCE)
-    contained_writes(ctx, Compartment.ACCRUE, due, lambda run: run.job_id, partial(_accrue_one, ctx.now_ms))
+    contained_writes(ctx, Compartment.ACCRUE, due, lambda run: run.job_id, partial(_accrue_one, ctx))
 
 
-def _accrue_one(now_ms: int, tx: Tx, run: Run) -> None:
-    known_ms = prices_known_until_ms(tx, run.offer_id, now_ms)
-    if known_ms is not None:
-        book(tx, run.id, known_ms)
+def _accrue_one(ctx: Context, tx: Tx, run: Run) -> None:
+    """Nothing is booked for the time after a machine may have ended by itself; its last second follows with its end."""
+    known_ms = prices_known_until_ms(tx, run.offer_id, ctx.now_ms)
+    if known_ms is None or ctx.unheard(run):
+        return
+    last_ms = round(ROUNDED_UP_S * 1000 * ctx.installation.clock.factor)
+    ends = [at_ms - last_ms for each in run.instance_ids if (at_ms := ctx.lived_until_ms(each)) is not None]
+    book(tx, run.id, min([known_ms, *ends]))
 
 
 def settle(
