@@ -61,7 +61,7 @@ def some_of(names: Sequence[str], most: int) -> str:
     return ", ".join(names) if more <= 1 else f"{', '.join(names[:most])} and {more} more"
 
 
-def told_apart(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+def unique_labels(named: Iterable[tuple[str, str]]) -> dict[str, str]:
     """A label for each (id, name), by id: its name, followed by its id if others have the same name."""
     names = dict(named)
     count = Counter(names.values())

@@ -3,10 +3,10 @@
 A price has three separate properties. It is *observed* once a source reports it, and is always kept. It is *payable* if
 machines there are billed at it; an outlier is payable only after a second report confirms it. It is *eligible* if it
 may be chosen; a flagged payable price may not. The first price of an offer, and one that jumped, must also be plausible
-by `Anchors`, unless a second source reports about the same price or a person accepts it. A number that is no price,
-such as a negative one, is only flagged; 0 is a price only of machines that the user owns, whose declared prices are
-compared with no others, and of simulated ones. Every price of every source is checked here: those of enabled
-providers, collectors and feeds (`judge`) and those of recorded tables (`replay`).
+by `Anchors`, unless a second source reports about the same price or a person accepts it. An impossible price,
+such as a negative one, is only flagged. 0 is possible only for simulated machines and those that the user owns, whose
+declared prices are not compared with others. Every price of every source is checked here: those of enabled providers,
+collectors and feeds (`judge`) and those of recorded tables (`replay`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.model import Resources
+from orchestrator.model import Job, Resources
 from providers.base import Landed, LaunchSpec, Quota
 from providers.errors import FormatError
 from providers.instance import Instance, InstanceState
@@ -117,6 +117,18 @@ def test_a_machine_that_trained_is_booked_though_its_cloud_forgets_that_it_ever_
     check_truth(home)
 
 
+def finishes_on(home: SimulatedInstallation, lies: Lies, machines: int) -> Job:
+    """A job of so many machines, whose cloud lies for the first ten seconds: no further machine is billed."""
+    job = home.submit(steps=20, resources=Resources(nodes=machines))
+    home.run_for(10)
+    lies.clear()
+    home.until_state(job, "finished")
+    home.settle()
+    assert len(home.cloud.bills()) == machines
+    check_truth(home)
+    return job
+
+
 @pytest.mark.parametrize(
     "ids",
     [lambda ids: (), lambda ids: (*ids, "fake-another"), lambda ids: (f"{ids[0]}\x1b[2J",), lambda ids: ("",)],
@@ -126,40 +138,23 @@ def test_a_launch_whose_answer_names_other_machines_than_were_requested_is_asked
     home: SimulatedInstallation, lies: Lies, ids: Callable[[tuple[str, ...]], tuple[str, ...]]
 ) -> None:
     lies["launch"] = lambda landed: replace(landed, instance_ids=ids(landed.instance_ids))
-    job = home.submit(steps=20)
-    home.run_for(10)
-    lies.clear()
-    home.until_state(job, "finished")
-    home.settle()
-    assert len(home.cloud.bills()) == 1
-    check_truth(home)
+    finishes_on(home, lies, machines=1)
 
 
 def test_a_launch_whose_answer_cannot_be_read_may_have_made_a_machine(home: SimulatedInstallation, lies: Lies) -> None:
     def unreadable(_: Landed) -> Landed:
-        raise FormatError("it is no answer")
+        raise FormatError("the answer cannot be read")
 
     lies["launch"] = unreadable
-    job = home.submit(steps=20)
-    home.run_for(6)
-    lies.clear()
-    home.until_state(job, "finished")
-    home.settle()
-    assert len(home.cloud.bills()) == len(home.runs(job)) == 1
-    check_truth(home)
+    job = finishes_on(home, lies, machines=1)
+    assert len(home.runs(job)) == 1
 
 
 def test_a_launch_of_several_that_names_one_machine_twice_is_asked_again(
     home: SimulatedInstallation, lies: Lies
 ) -> None:
     lies["launch"] = lambda landed: replace(landed, instance_ids=landed.instance_ids[:1] * 2)
-    job = home.submit(steps=20, resources=Resources(nodes=2))
-    home.run_for(10)
-    lies.clear()
-    home.until_state(job, "finished")
-    home.settle()
-    assert len(home.cloud.bills()) == 2
-    check_truth(home)
+    finishes_on(home, lies, machines=2)
 
 
 def test_a_machine_that_is_found_twice_is_one(home: SimulatedInstallation, lies: Lies) -> None:

@@ -31,7 +31,7 @@ def stop_as_asked(ctx: Context) -> bool:
     """Complete pauses and cancellations; stop jobs before they exceed a spending limit."""
     changed = False
     look_s = _look_s(ctx)
-    projects: dict[str, Spending] = {}
+    projects: dict[str, Spending | None] = {}
     migrating = {migration.job_id for migration in ctx.work.migrations if migration.step is not Step.RELEASE}
     runs = ctx.work.runs_by_job()
     for job in ctx.work.jobs.values():
@@ -48,7 +48,7 @@ def stop_as_asked(ctx: Context) -> bool:
 
 
 def _stop_as_asked(
-    ctx: Context, job: Job, runs: Sequence[Run], migrating: bool, look_s: float, projects: dict[str, Spending]
+    ctx: Context, job: Job, runs: Sequence[Run], migrating: bool, look_s: float, projects: dict[str, Spending | None]
 ) -> bool:
     current = snapshot.current_run(runs)
     if job.state == "cancelling":
@@ -121,7 +121,12 @@ def _end_now(ctx: Context, job: Job, current: Run | None, because: str, why: str
 
 
 def _limits(
-    ctx: Context, job: Job, current: Run | None, runs: Sequence[Run], look_s: float, projects: dict[str, Spending]
+    ctx: Context,
+    job: Job,
+    current: Run | None,
+    runs: Sequence[Run],
+    look_s: float,
+    projects: dict[str, Spending | None],
 ) -> bool:
     """Whether a spending limit stopped the job. A budget is not checked before the provider has described machines that
     were there before this control plane: until then the spending is not known. `projects` has the results for projects
@@ -137,14 +142,22 @@ def _limits(
         now = spending(ctx, job, current, look_s)
         if _near_budget(ctx, job, current, budget, now, "its", partial(why_paused, ctx, job, current, now)):
             return True
-    if whole is not None and not any(map(ctx.unheard, ctx.work.runs_of_project(job.project))):
-        if job.project not in projects:
-            with ctx.installation.store.read() as tx:
-                projects[job.project] = project_budget.project_spending(ctx, tx, job.project, whole, look_s)
-        now = projects[job.project]
-        why = partial(project_budget.why_paused, ctx, job, whole, now)
-        return _near_budget(ctx, job, current, whole, now, "its project's", why)
-    return False
+    if whole is None:
+        return False
+    if job.project not in projects:
+        projects[job.project] = _known_spending(ctx, job.project, whole, look_s)
+    if (of_all := projects[job.project]) is None:
+        return False
+    why = partial(project_budget.why_paused, ctx, job, whole, of_all)
+    return _near_budget(ctx, job, current, whole, of_all, "its project's", why)
+
+
+def _known_spending(ctx: Context, project: str, budget: int, look_s: float) -> Spending | None:
+    """The spending of a project; None while it is not known, as for a job in `_limits`."""
+    if any(map(ctx.unheard, ctx.work.runs_of_project(project))):
+        return None
+    with ctx.installation.store.read() as tx:
+        return project_budget.project_spending(ctx, tx, project, budget, look_s)
 
 
 def _near_budget(

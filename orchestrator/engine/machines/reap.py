@@ -169,8 +169,8 @@ def _find_out(ctx: Context, run: Run) -> bool:
 
 
 def _settle(ctx: Context, run: Run) -> bool:
-    gone_ms = ctx.now_ms - round(ctx.waited_s(gone_key(run.id)) * 1000 * ctx.installation.clock.factor)
     factor = ctx.installation.clock.factor
+    gone_ms = ctx.now_ms - round(ctx.waited_s(gone_key(run.id)) * 1000 * factor)
     ended = [
         as_described(run, each, ctx.instances.get(each.instance_id or ""), gone_ms, factor) for each in run.machines
     ]

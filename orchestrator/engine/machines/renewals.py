@@ -35,13 +35,13 @@ RENEW_RETRY_S = 5.0
 def renew(ctx: Context) -> None:
     """Renew the time to live of machines of living runs once a part of it has passed, or shorten it if a budget
     no longer covers it."""
-    there = [run for run in ctx.work.runs if not ctx.gone(run)]
-    living = [run for run in there if run.end is None]
-    limited = {run.job_id for run in there if _has_budget(ctx, ctx.work.jobs.get(run.job_id))}
-    _renew(ctx, [run for run in living if run.job_id not in limited], ctx.installation.config.limits.max_unattended_s)
+    by_job = ctx.work.runs_by_job()
+    limited = {job_id for job_id in by_job if _has_budget(ctx, ctx.work.jobs.get(job_id))}
+    others = [run for run in ctx.work.runs if run.job_id not in limited and run.end is None and not ctx.gone(run)]
+    _renew(ctx, others, ctx.installation.config.limits.max_unattended_s)
     projects: dict[str, Spending] = {}
     for job_id in sorted(limited):
-        runs = [run for run in there if run.job_id == job_id]
+        runs = [run for run in by_job[job_id] if not ctx.gone(run)]
         step = partial(_renew_covered, ctx, ctx.work.jobs[job_id], runs, projects)
         contained(ctx, Compartment.RENEW, step, None, job_id=job_id)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from orchestrator.formats.readable import told_apart
+from orchestrator.formats.readable import unique_labels
 from orchestrator.reports.html.charts import job as charts
 from orchestrator.reports.html.charts.report import costs
 from orchestrator.reports.html.figures import money, percent
@@ -44,7 +44,7 @@ def page(view: ReportView) -> str:
     """A complete HTML document that loads no other files."""
     factor = f" Its clock runs {view.clock_factor:g} times as fast as real time." if view.clock_factor != 1 else ""
     look = _Look(view.at_ms, SIMULATED + factor if view.simulated else "", Markup(STYLE.read_text(encoding="utf-8")))
-    names = told_apart((row.job.id, row.job.name) for row in view.jobs)
+    names = unique_labels((row.job.id, row.job.name) for row in view.jobs)
     drawn = [
         (row, charts.timeline(row, view.at_ms), charts.prices_paid(row, view.at_ms), charts.loss(row))
         for row in view.jobs

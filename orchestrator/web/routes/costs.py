@@ -7,7 +7,7 @@ from typing import Annotated, Self
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from orchestrator.formats.readable import iso, told_apart
+from orchestrator.formats.readable import iso, unique_labels
 from orchestrator.reports.costs import GROUPS, CostGroup, CostRow, CostView, EntryPage, costs_csv
 from orchestrator.reports.entries_csv import entries_csv
 from orchestrator.reports.html.charts.costs import by_day
@@ -139,7 +139,7 @@ def routes(site: Site) -> APIRouter:
             at_ms=view.at_ms,
             simulated=view.simulated,
             view=view,
-            names=told_apart((row.key, row.name) for row in view.rows),
+            names=unique_labels((row.key, row.name) for row in view.rows),
             by_day=by_day(view),
             groups=GROUPS,
             compares=by not in BY_TIME,

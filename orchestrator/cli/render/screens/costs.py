@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.cli.render.table import Column, numbers, table
 from orchestrator.cli.render.text import Screen, blocks, money, note_simulated, number
-from orchestrator.formats.readable import told_apart
+from orchestrator.formats.readable import unique_labels
 from orchestrator.reports.costs import CostRow, CostView
 
 COLUMNS = (
@@ -23,7 +23,7 @@ def costs(view: CostView, screen: Screen) -> str:
     """Costs by group, largest first; amounts to the cent, exact with --csv."""
     if not view.rows:
         return f"nothing was booked in {view.so_far}"
-    names = told_apart((row.key, row.name) for row in view.rows)
+    names = unique_labels((row.key, row.name) for row in view.rows)
     columns = COLUMNS if view.total.by_hours_nano_usd is not None else COLUMNS[:4]
     compared = f"before is {view.before_period}; " if columns is COLUMNS else ""
     rows = [*(_cells(row, names[row.key]) for row in view.rows), _cells(view.total, view.total.name)]

@@ -29,7 +29,7 @@ from orchestrator.cli.render.text import (
     span,
     where,
 )
-from orchestrator.formats.readable import told_apart
+from orchestrator.formats.readable import unique_labels
 from orchestrator.model import Event, Run
 from orchestrator.services.views import EventList, Fetched, JobList, JobView, LogLine, StatusView
 
@@ -76,14 +76,14 @@ def queue(view: JobList, screen: Screen) -> str:
 
 def queue_rows(jobs: Sequence[JobView], screen: Screen) -> list[tuple[str, ...]]:
     """Jobs in the columns of QUEUE. On a screen with a limit, `job_reasons` has what the column of notes may not."""
-    names = told_apart((job.id, job.name) for job in jobs)
+    names = unique_labels((job.id, job.name) for job in jobs)
     below = screen.limit is not None
     return [_queue_row(job, names[job.id], noted=not (below and has_reason(job))) for job in jobs]
 
 
 def job_reasons(jobs: Sequence[JobView], screen: Screen) -> list[str]:
     """Why these jobs wait, are paused or need attention, for below the table; their names are as in the table."""
-    return reasons(jobs, told_apart((job.id, job.name) for job in jobs), screen)
+    return reasons(jobs, unique_labels((job.id, job.name) for job in jobs), screen)
 
 
 def _queue_row(job: JobView, name: str, *, noted: bool) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def _to_go_in_short(job: JobView) -> str:
 
 def late_jobs(jobs: Sequence[JobView]) -> str:
     """The jobs that are expected to miss their deadlines, one per line; empty if there are none."""
-    names = told_apart((job.id, job.name) for job in jobs)
+    names = unique_labels((job.id, job.name) for job in jobs)
     lines = [f"{clean(names[job.id])}: {job.lateness}" for job in jobs if job.late_s is not None]
     hidden = len(lines) - SHOWN_REQUESTS
     return "\n".join([*lines[:SHOWN_REQUESTS], *[f"and {hidden} more jobs are late"] * (hidden > 0)])
@@ -124,7 +124,7 @@ def late_jobs(jobs: Sequence[JobView]) -> str:
 def _requests(jobs: Sequence[JobView]) -> str:
     """Requests that no control plane has carried out yet: the column of notes does not fit on a narrow screen."""
     asking = [(kind, job) for job in jobs for kind in job.requested]
-    called = told_apart((job.id, job.name) for job in jobs)
+    called = unique_labels((job.id, job.name) for job in jobs)
     names = ", ".join(f"{kind} {clean(called[job.id])}" for kind, job in asking[:SHOWN_REQUESTS])
     more = f" and {len(asking) - SHOWN_REQUESTS} more" if len(asking) > SHOWN_REQUESTS else ""
     return f"requested, not carried out yet: {names}{more}" if asking else ""

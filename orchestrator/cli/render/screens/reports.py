@@ -16,7 +16,7 @@ from orchestrator.cli.render.text import (
     progress,
     span,
 )
-from orchestrator.formats.readable import told_apart
+from orchestrator.formats.readable import unique_labels
 from orchestrator.reports.views import BaselineSum, Compared, JobReport, ReportView
 from providers.money import NANO_USD
 
@@ -50,7 +50,7 @@ def report(view: ReportView, screen: Screen) -> str:
     """What each job cost and saved, in US dollars: exact with `--wide`, otherwise rounded so that each row adds up."""
     if not view.jobs:
         return "no jobs"
-    names = told_apart((row.job.id, row.job.name) for row in view.jobs)
+    names = unique_labels((row.job.id, row.job.name) for row in view.jobs)
     rows = [_row(row, names[row.job.id], screen) for row in view.jobs]
     rows += [(name, *[""] * 8, *_shown(paid, saved, cost, screen), "") for name, paid, saved, cost in _sums(view)]
     real = f"1 real second is {view.clock_factor:g} market seconds; " if view.clock_factor != 1 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.formats.html.markup import Html
-from orchestrator.formats.readable import iso, told_apart
+from orchestrator.formats.readable import iso, unique_labels
 from orchestrator.reports.costs import DRAWN, CostView
 from orchestrator.reports.html.charts.frame import DAY_MS, bar, figure, key, plot, time_ticks, value_scale
 from orchestrator.reports.html.figures import money_text
@@ -17,7 +17,7 @@ def by_day(view: CostView, height: int = 190) -> Html | None:
     first, last = view.days[0].start_ms, view.days[-1].start_ms + DAY_MS
     groups = [row.key for row in view.rows[:DRAWN]] if view.group_by not in ("day", "month") else []
     colors = {name: f"c{number}" for number, name in enumerate(groups, 1)} | {"": "c7" if groups else "c1"}
-    names = told_apart((row.key, row.name) for row in view.rows) | {"": "all others" if groups else "spent"}
+    names = unique_labels((row.key, row.name) for row in view.rows) | {"": "all others" if groups else "spent"}
     sums = [sum(max(0, amount) for _, amount in day.amounts) / NANO_USD for day in view.days]
     top, labels = value_scale(sums)
     width = 1000 * DAY_MS / (last - first)

@@ -8,6 +8,8 @@ import ssl
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -25,12 +27,29 @@ from tests.clouds import blob
 from tests.clouds.azure import loopback_tls
 from tests.clouds.guarded_blob import GuardedBlob
 from tests.clouds.guarded_gcs import GuardedGcs
-from tests.clouds.server import Fault, Response, serving
+from tests.clouds.server import Fault, LoopbackServer, Response, serving
 from tests.unit.nodes.access.conftest import AT_ONCE, CONTROL, Guarded, now, on
 from trainers.errors import StoreDenied, StoreUnavailable
 from trainers.objects.base import ObjectStore
 from trainers.objects.credentials import BEARER, Lent
 from trainers.objects.opening import open_store
+
+
+@contextmanager
+def logged_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[GuardedBlob, LoopbackServer, str]]:
+    """Blob storage over HTTPS for a user who is logged in and has no key, its server, and the file of its authority."""
+    from azure.core.credentials import AccessTokenInfo
+    from azure.identity import DefaultAzureCredential
+
+    context, authority = loopback_tls(folder)
+    cloud = GuardedBlob()
+    with serving(cloud, context) as server:
+        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", blob.ACCOUNT)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority)
+        token = AccessTokenInfo(cloud.token, 4_000_000_000)
+        monkeypatch.setattr(DefaultAzureCredential, "get_token_info", lambda *_, **__: token)
+        yield cloud, server, authority
 
 
 def html(status: int) -> Response:
@@ -100,17 +119,7 @@ def test_azure_gets_no_login_over_plain_http(guarded: Guarded, monkeypatch: pyte
 def test_a_key_of_a_login_that_is_none_is_asked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
-    from azure.core.credentials import AccessTokenInfo
-    from azure.identity import DefaultAzureCredential
-
-    context, authority = loopback_tls(tmp_path)
-    cloud = GuardedBlob()
-    with serving(cloud, context) as server:
-        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.url)
-        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", blob.ACCOUNT)
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority)
-        token = AccessTokenInfo(cloud.token, 4_000_000_000)
-        monkeypatch.setattr(DefaultAzureCredential, "get_token_info", lambda *_, **__: token)
+    with logged_in(tmp_path, monkeypatch) as (cloud, server, _):
         server.faults.append(Fault(lambda _: True, answer=Response(200, body, "application/xml")))
         with pytest.raises(SiteError) as caught:
             Issuer(now).issue(scope_of((f"az://{cloud.container}/tw",)), "tw")
@@ -225,18 +234,8 @@ def test_a_machine_that_comes_too_late_gets_an_error(contact: Contact, guarded: 
 
 @pytest.mark.parametrize("delegates", [True, False])
 def test_azure_signs_for_who_is_logged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, delegates: bool) -> None:
-    from azure.core.credentials import AccessTokenInfo
-    from azure.identity import DefaultAzureCredential
-
-    context, authority = loopback_tls(tmp_path)
-    cloud = GuardedBlob()
-    cloud.delegates = delegates
-    with serving(cloud, context) as server:
-        monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", server.url)
-        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", blob.ACCOUNT)
-        monkeypatch.setenv("REQUESTS_CA_BUNDLE", authority)
-        token = AccessTokenInfo(cloud.token, 4_000_000_000)
-        monkeypatch.setattr(DefaultAzureCredential, "get_token_info", lambda *_, **__: token)
+    with logged_in(tmp_path, monkeypatch) as (cloud, server, authority):
+        cloud.delegates = delegates
         root = f"az://{cloud.container}/tw"
         if not delegates:
             with pytest.raises(NoLimitedAccess) as caught:
